@@ -54,7 +54,7 @@ CONSTRAINTS = ROOT / "constraints.txt"
 OLDEST = (3, 11)
 UNTRIED = (3, 15)  # the first version of Python that constraints.txt does not cover
 
-# Correct float32 products raised it once; 40,000 products next to NaN and inf in BLAS's buffers did not raise it.
+# The warning occurred once for correct float32 products; 40,000 beside NaN and inf in BLAS's buffers did not repeat it.
 SPURIOUS = "ignore:invalid value encountered in matmul:RuntimeWarning"
 PYTEST = ["-m", "pytest", "-n", "auto", "--maxprocesses=4", "--dist=worksteal"]  # neighbouring tests share fixtures
 THOROUGH = "--hypothesis-profile=thorough"  # more random examples; defined in tests/conftest.py
@@ -129,7 +129,7 @@ def venv_python(versions: str = "pinned") -> str:
 
 
 def find_python(unfit: str = "sys.version_info < {0!r}".format(OLDEST)) -> str:
-    """Return a Python that runs and is not unfit: the one of .venv, or one on the PATH."""
+    """Return a Python from .venv or the PATH that runs and for which the expression `unfit` is false."""
     names = ["python3.13", "python3.12", "python3.14", "python3.11", "python3", "python"]
     candidates = [venv_python()] + [found for found in map(shutil.which, names) if found]
     for python in candidates:
@@ -163,7 +163,7 @@ def requirements_digest() -> str:
 
 
 def lower_bounds(extras: List[str]) -> str:
-    """Return constraints that pin what pyproject.toml requires to the oldest versions: name>=1.2 to name==1.2."""
+    """Return constraints that pin the requirements of pyproject.toml to the oldest versions: name>=1.2 to name==1.2."""
     project = project_table()
     named = [*project["dependencies"], *(line for extra in extras for line in project["optional-dependencies"][extra])]
     return "".join(line.replace(">=", "==") + "\n" for line in named)
@@ -183,7 +183,7 @@ def alone() -> Iterator[None]:
 
 
 def create_venv(place: Path) -> None:
-    """Make a fresh environment with pip, by the standard library or else by virtualenv, installed into .bootstrap."""
+    """Make a new environment with pip, by the standard library or, if this fails, by virtualenv in .bootstrap."""
     if call([sys.executable, "-m", "venv", "--clear", str(place)], quiet=True) == 0:
         return
     if call([sys.executable, "-m", "pip", "--version"], quiet=True) != 0:

@@ -109,7 +109,7 @@ PARTS = {
     "hook": "w.guard(*w.opened(['numpy']), os.getcwd())",
     "none": "",
 }
-"""{part of the sandbox: a function that enables only this part}; a submission's process has all parts."""
+"""{part of the sandbox: code that enables only this part}. The process of a submission has all parts."""
 
 PLAIN = """import os, sys; sys.path[:0] = {here!r}, {walls!r}; import {file} as f, wall as w; del sys.path[:2]; {wall}
 print(f.{name}({place!r}))"""

@@ -123,7 +123,7 @@ def handout(text: str, variant: Mapping[str, Any]) -> str:
 
 
 def cells(code: str) -> list[tuple[str, str]]:
-    r"""Return a list of (kind, text), the cells of a notebook with this code.
+    r"""Return the cells of a notebook with this code, as a list of (kind, text).
 
     The module's docstring becomes text, and each function a cell. The code between functions becomes further cells.
 

@@ -174,7 +174,7 @@ def tasks(folder: Path, *, every: bool = False) -> Iterator[Task]:
     yield from wrong(folder, assignment, solution, seeds(assignment) if every else ())
 
 
-# ----------------------------------------------------------------------------------------------- one of them
+# ----------------------------------------------------------------------------------------------- one task
 
 LOADED: dict[str, Assignment] = {}
 

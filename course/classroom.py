@@ -67,7 +67,7 @@ def alike(text: str, other: str, given: str = "") -> float:
 
 
 def scripts(folder: Path) -> dict[str, str]:
-    """Return {file: its text} of all scripts and notebooks below a folder, except damaged ones and the grader's own."""
+    """Return {file: its text} of scripts and notebooks below a folder, except damaged files and the grader's files."""
     files = sorted(p for end in ("py", "ipynb") for p in folder.rglob(f"*.{end}") if "wrong" not in p.parts)
     found = {}
     for path in files:
@@ -80,7 +80,7 @@ def scripts(folder: Path) -> dict[str, str]:
 
 
 def pairs(assignment: Assignment, folder: Path, least: float) -> list[tuple[float, str, str]]:
-    """List (part, one, other), most alike first, for hand-ins that share at least `least` of their code.
+    """Return (part, one, other), most similar first, for hand-ins that share at least a part `least` of their code.
 
     The assignment's solutions are compared too.  Code given to every student is ignored.
     """

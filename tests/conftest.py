@@ -7,12 +7,12 @@ from collections.abc import Generator, Iterator
 from importlib import import_module
 from typing import Any
 
-# A shell's background job ignores Ctrl-C, and so would the tests that send it.
+# A shell's background job ignores Ctrl-C (SIGINT), but some tests send it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Before NumPy is imported: the worker processes already fill the cores.  Not OMP_NUM_THREADS, which holds the library's
-# own threads too, and these are to be tested.
+# BLAS needs these before NumPy is imported, because worker processes already fill the cores.  OMP_NUM_THREADS would
+# also limit the library's own threads, which are to be tested.
 for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     if "PYTEST_XDIST_WORKER" in os.environ:
         os.environ.setdefault(variable, "1")
@@ -21,8 +21,8 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 
-# A run of the tests is the same on every machine, `make.py test-all` draws more; `make.py explore` draws new ones, and
-# keeps what it finds.
+# The examples are the same in every run. `make.py test-all` draws more of them. `make.py explore` draws new ones, and
+# stores those that fail.
 settings.register_profile(
     "fixed", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, max_examples=30
 )
@@ -34,14 +34,14 @@ settings.load_profile("fixed")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Refuse a test whose name contains an address, since two workers would see two names."""
+    """Raise UsageError if the name of a test contains an address, because it would differ between workers."""
     if " at 0x" in item.nodeid:
         raise pytest.UsageError(f"{item.nodeid} is named after an address: give the case an id")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _figures_as_they_are(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Save figures small and unarranged: constrained layout takes longer than drawing.  `test-all` arranges them."""
+    """Except in `test-all`, save small figures without constrained layout, which takes longer than drawing."""
     figure: Any = import_module("matplotlib.figure").Figure
     right = figure.savefig
 
@@ -57,7 +57,7 @@ def _figures_as_they_are(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown() -> Generator[None, None, None]:
-    """Fail a test that leaves a threshold changed, so that later tests do not fail; close figures after each test."""
+    """Fail a test that leaves a threshold changed, and restore it. Close figures after each test."""
     yield
     if (pyplot := sys.modules.get("matplotlib.pyplot")) is not None:
         pyplot.close("all")

@@ -1,6 +1,6 @@
 """Try to change something outside the sandbox, or to block the machine for others; see reading.py.
 
-Return values do not count; the effects are checked from outside.
+Return values are ignored. attack.py checks the effects from outside.
 """
 
 import ctypes
@@ -126,11 +126,11 @@ def speaks_to_one_by_the_c_library(place):
         libc.write(fd, b"TOKEN", 5)
 
 
-# ------------------------------------------------------------------------------------------ a second hour of them
+# ------------------------------------------------------------------------------------------ further attempts
 
 
 def signals_the_parent_by_a_pipe(place):
-    """Make another process the owner of a pipe, so that arriving data send it a signal: any process, any signal."""
+    """Make the parent the owner of a pipe, and choose the signal that arriving data send to the owner."""
     import fcntl
 
     read, write = os.pipe()

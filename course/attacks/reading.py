@@ -1,7 +1,7 @@
-"""Try to read forbidden files: each attempt takes the places, and returns the text if it succeeds.
+"""Try to read forbidden files: each attempt receives `place`, and returns the text if it succeeds.
 
-place : {"secret": a file, "folder": its folder, "victim": another file, "parent": the grader's process, "port": of a
-server, "name": of an abstract socket}.  Attempts receive these; a submission would have to guess them.
+place : {"secret": a file, "folder": its folder, "victim": another file, "parent": the grader's process, "port": a
+server's port, "name": an abstract socket's}.  Attempts receive these; a submission would have to guess them.
 """
 
 import ctypes
@@ -295,7 +295,7 @@ def with_cells_of_the_finder(place):
     return by_importing(place)
 
 
-# ------------------------------------------------------------------------------------------ a second hour of them
+# ------------------------------------------------------------------------------------------ further attempts
 
 
 def through_the_root_of_proc(place):
@@ -365,7 +365,7 @@ def in_another_namespace(place):
 
 
 def in_a_ring(place):
-    """Open files through io_uring, bypassing the calls that a filter sees."""
+    """Set up io_uring, which opens files without the system calls that a filter checks."""
     return "TOKEN" if ctypes.CDLL(None).syscall(425, 4, bytes(120)) >= 0 else ""
 
 
@@ -398,7 +398,7 @@ def more_than_its_limits_by_the_c_library(place):
 
 
 def by_preloading(place):
-    """Load a library through the loader: a file that must not be read must not be loaded."""
+    """Read the file with the loader of extension modules, after naming it in LD_PRELOAD."""
     os.environ["LD_PRELOAD"] = place["secret"]
     import importlib.machinery
 
@@ -413,17 +413,17 @@ def by_encodings(place):
 
 
 def by_a_trace(place):
-    """Stop the hook's own frame with a trace function that changes what it returns."""
+    """Set trace and profile functions, which Python also calls in the hook's frames."""
     sys.settrace(lambda frame, event, arg: None)
     sys.setprofile(lambda frame, event, arg: None)
     return plainly(place)
 
 
-# ------------------------------------------------------------------------------------------- an hour of another mind
+# ------------------------------------------------------------------------------------------- attempts of another author
 
 
 def by_a_device_of_its_own(place):
-    """Create a device file in its own folder, as root: a disk, the memory or a terminal; (1, 7) is /dev/full."""
+    """Create a device file in its own folder, as root. Here it is /dev/full, (1, 7); it could be a disk or memory."""
     os.mknod("device", 0o020600, os.makedev(1, 7))
     fd = os.open("device", os.O_RDONLY)
     return "TOKEN" if os.read(fd, 1) == bytes(1) else ""
@@ -437,13 +437,13 @@ def by_a_cloned_mount(place):
 
 
 def by_a_file_in_memory(place):
-    """Allocate memory that no limit counts: memfd_create, 64 MiB each, never mapped."""
+    """Allocate memory that no limit covers, in a memfd_create file that is never mapped."""
     fd = os.memfd_create("more")
     return "TOKEN" if os.write(fd, bytes(2**20)) == 2**20 else ""
 
 
 def by_a_folder_of_its_own(place):
-    """Nest folders deeper than Python can delete, so that the grader fails and they stay."""
+    """Create a folder. If folders are nested deeper than Python can delete, the grader fails and they remain."""
     os.mkdir("deep")
     return "TOKEN"
 

@@ -28,7 +28,7 @@ SMOOTHINGS = tuple(k / 100 for k in range(5, 41))
 """Fractions s of label smoothing, one per student; the authors' fraction is 0."""
 SIZES = (("more inputs than outputs", 5, 4, 3), ("as many outputs as inputs", 4, 3, 3), ("one example", 1, 3, 4))
 
-# --------------------------------------------------------------------------------------------- what is right
+# --------------------------------------------------------------------------------------------- the right answers
 
 
 def affine(x: Array, W: Array, b: Array, variant: Variant) -> Array:
@@ -150,7 +150,7 @@ def activation_backward(rng: np.random.Generator, variant: Variant) -> Iterator[
     def exact(student: Submission) -> Any:
         z, v = rng.standard_normal((2, 4, 3))
         got, _ = student.pull("activate", "activate_backward", v, z)
-        return compare("the gradient", got, v * slope(z), rtol=2e-14)  # differences of any order round more
+        return compare("the gradient", got, v * slope(z), rtol=2e-14)  # finite differences have larger rounding errors
 
     yield Law("to 13 digits", exact)
     yield Law("zero", at_zero)
@@ -322,7 +322,7 @@ def noise(
     x: Array, labels: Array, params: Sequence[Array], batches: Sequence[int], draws: int, seed: int, variant: Variant,
     *, replace: bool = True,
 ) -> tuple[Array, float]:  # fmt: skip
-    """Return |g_B - g| of mean gradients, (K, draws), and |g|.
+    """Return |g_B - g| for mean gradients of random batches, (K, draws), and |g|.
 
     replace : True to draw examples with replacement.
     """

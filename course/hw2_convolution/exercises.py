@@ -25,7 +25,7 @@ LAYOUTS = tuple("".join(order) for order in permutations("NHWC") if order.index(
 """Orders of image axes, rows before columns: different for most students, and never one of the authors'."""
 AUTHORS = "NHWC", "NCHW"
 
-# --------------------------------------------------------------------------------------------- what is right
+# --------------------------------------------------------------------------------------------- the right answers
 
 
 def shown(x: Array, variant: Variant) -> Array:

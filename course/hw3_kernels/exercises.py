@@ -29,7 +29,7 @@ ROOT = 1e-6
 PLAIN = 1e-7
 """Tolerance for an angle that is the arccos of a rounded cosine, which determines it only to 1.5e-8."""
 
-# --------------------------------------------------------------------------------------------- what is right
+# --------------------------------------------------------------------------------------------- the right answers
 
 
 def spec(variant: Variant, depth: int, w_std: float, b_std: float, width: int = 1) -> mn.Sequential:

@@ -35,7 +35,7 @@ PLAIN = 1e-7
 LONG = 1e-6
 """Tolerance if widely different rates leave few correct digits, as with 10^8 steps or t = inf."""
 
-# --------------------------------------------------------------------------------------------- what is right
+# --------------------------------------------------------------------------------------------- the right answers
 
 
 @dataclass(frozen=True)
@@ -298,7 +298,7 @@ def moved(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
         U, _, V = np.linalg.svd(rng.standard_normal((N, P)), full_matrices=False)
         J, y, f0 = (U * rng.uniform(0.5, 2, min(N, P))) @ V, rng.standard_normal(N), rng.standard_normal(N)
         per = divisor(N, variant)
-        best = np.linalg.lstsq(J, y - f0)[0]  # the shortest of all best fits
+        best = np.linalg.lstsq(J, y - f0)[0]  # the best fit of minimum norm
         for scaled in (0.7, 20.0, inf):
             t = scaled * per / float(np.linalg.norm(J, 2) ** 2)
             a = an.gradient_flow(J @ J.T, y[:, None]).coefficients(t * N / per, f0=f0[:, None])[:, 0]

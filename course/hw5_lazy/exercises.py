@@ -27,7 +27,7 @@ GAINS = tuple(k / 100 for k in range(60, 141) if abs(k - 100) > 4)
 """Factors of the activation, one per student; the authors' factor 1 is not among them."""
 SIZES = (("wide", 4, 3, 7), ("more examples than parameters", 9, 2, 2), ("one example, one neuron", 1, 3, 1))
 
-# --------------------------------------------------------------------------------------------- what is right
+# --------------------------------------------------------------------------------------------- the right answers
 
 
 def network(shape: Sequence[int], variant: Variant) -> mn.Network:

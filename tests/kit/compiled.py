@@ -1,6 +1,6 @@
 """Run the GPU source of `minintk.arrays.raw_kernel` on NumPy arrays, compiled by this machine's C or C++ compiler.
 
-use_blocks(monkeypatch) computes planes by blocks of threads. COMPILER is None if there is no compiler.
+use_blocks(monkeypatch) makes the library compute planes in blocks of threads. COMPILER is None without a compiler.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ C = {"float32": "float", "float64": "double"}
 
 
 def compile_text(name: str, text: str, *flags: str) -> Any:
-    """Compile a source into a library. If this fails, the AssertionError contains the compiler's messages."""
+    """Compile and load a shared library. On failure, raise AssertionError with the compiler's messages."""
     assert COMPILER is not None
     with tempfile.TemporaryDirectory() as folder:
         source, made = Path(folder) / name, Path(folder) / f"{name}.so"
@@ -43,9 +43,9 @@ def compile_text(name: str, text: str, *flags: str) -> Any:
 
 @lru_cache
 def library(name: str, inputs: str, outputs: str, body: str, dtype: str) -> Any:
-    """Return the C function, which loops over the entries.
+    """Compile the C function `run`, which executes the body for each entry i.
 
-    All arguments are pointers, and the body indexes raw arguments.
+    All arguments are pointers. The body indexes only raw arguments itself.
     """
     arguments, loads = [], []
     for kind, declared in (("const ", inputs), ("", outputs)):
@@ -67,7 +67,7 @@ def library(name: str, inputs: str, outputs: str, body: str, dtype: str) -> Any:
 
 
 def declarations(text: str) -> list[tuple[bool, str, str]]:
-    """Return (raw, type, name) of "T a, raw T b, int c"."""
+    """Parse declarations such as "T a, raw T b, int c" and return (raw, type, name) for each."""
     found = []
     for one in text.split(","):
         match = re.fullmatch(r"(raw )?(T|int) (\w+)", one.strip())
@@ -218,7 +218,7 @@ class Blocks:
 
 
 class PairBlocks(Blocks):
-    """The same for pairs of vectors. Pairs are overwritten in place, so the threads run only once."""
+    """A kernel of pairs of vectors. It overwrites pairs in place, so each call runs the threads in only one order."""
 
     name = "pairs"
 
@@ -234,7 +234,7 @@ def blocks(xp: Any, name: str, source: str) -> Blocks:
 
 
 def use_blocks(patch: Any, edit: Callable[[str], str] = lambda source: source) -> Callable[..., Blocks]:
-    """Compute planes of NumPy arrays by the GPU's code, in blocks, until the patch ends. `edit` changes the source."""
+    """Compute planes of NumPy arrays by the GPU's code, in blocks, until `patch` ends. `edit` changes the source."""
     from analytic.fast import gpu_kernels, offsets
     from analytic.fast import planes as plan
 
@@ -246,7 +246,7 @@ def use_blocks(patch: Any, edit: Callable[[str], str] = lambda source: source) -
 
 
 def use_pairs(patch: Any, edit: Callable[[str], str] = lambda source: source) -> None:
-    """Compute pairs of NumPy vectors by the GPU's code until the patch ends. `edit` changes the source."""
+    """Compute pairs of NumPy vectors by the GPU's code until `patch` ends. `edit` changes the source."""
     from analytic.fast import gpu_vectors
     from analytic.fast.accelerate import Faster
 

@@ -16,7 +16,7 @@ import minintk as mn
 from minintk.spec.shapes import out_shape
 
 WRONG_ON_PURPOSE = "analytic.verify."
-"""The modules whose optimisers are the deliberate errors of `verify`."""
+"""The modules of `verify`, which define optimisers with deliberate errors."""
 
 
 @cache

@@ -1,9 +1,9 @@
-"""Read damaged files. Each file must be read, or refused by one error that names the file, in limited memory.
+"""Test readers on damaged files. In limited memory, a reader must return, or raise one error that names the file.
 
     python3 make.py python -m tests.kit.fuzz 100000 [seed]
 
 Each file is a real file from `hostile.KINDS` in which some bytes are flipped, deleted, repeated or replaced by large
-numbers. The script prints how many files were read and refused. The script exits with 1 after any other outcome.
+numbers. The script prints how many files were read and refused, and exits with 1 after any other outcome.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LARGE = b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\0\0\0\x80", b"999999999", b
 """Numbers that make a reader request too much memory, or too little."""
 
 MEASURED = 50
-"""One in this many files is read while its memory is traced, which takes five times as long."""
+"""Memory is traced for one in this many files only, because tracing makes reading five times slower."""
 
 
 def damaged(content: bytes, draw: random.Random) -> bytes:

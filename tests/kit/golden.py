@@ -139,8 +139,8 @@ NETWORK = {
     "linearised, moved": 0.2066910175,
     "f, moved": 0.2080647068,
 }
-"""Entries and sums of D5(1.5, .1) - erf - D2(1.2, .05) at XF1. Theta contains sines and cosines. "moved": at theta +
-.1."""
+"""Entries and sums for the network D5(1.5, .1) - erf - D2(1.2, .05) on XF1, at theta of sines and cosines.
+"moved": at theta + 0.1."""
 
 CONVOLUTIONAL = {"f": 0.2002681969, "full[0, 0, 0, 0]": 0.0229031781, "full": 0.1918710217}
 """The same for two convolutions with ReLU, GlobalAvgPool and Dense at XI1."""
@@ -176,7 +176,7 @@ def filled(rows: list[list[Any]]) -> Any:
 def standard(spec: mn.Sequential, x: Any) -> tuple[Any, Any]:
     """Return the (NNGP, NTK) of Dense, phi, Dense in the standard parametrization.
 
-    With respect to W, the NTK is fan_in times the NTK of the NTK parametrization. With respect to b, it is 1.
+    A layer's W contributes fan_in / w_std^2 times its part of the NTK in the NTK parametrization, and b contributes 1.
     """
     one, phi, two = spec.layers
     assert isinstance(one, mn.Dense)
@@ -234,9 +234,9 @@ def largest_rates() -> dict[float, float]:
 
 
 def gaussian(kind: str, time: Any, ridge: Any, kernels: Any = None, y: Any = Y) -> tuple[Any, Any]:
-    """Return the mean and the covariance after training on y's rows.
+    """Return the mean and the covariance on the test inputs after training on the first len(y) inputs with targets y.
 
-    The mean is f_0 + A (y - f_0(X)) with A = K_tx (K + ridge)^-1 (I - exp(-time ...)).
+    A trained network is f_0 + A (y - f_0(X)), where A = K_tx (K + ridge)^-1 (I - exp(-time ...)).
     """
     nngp, ntk = kernels or dense_erf_dense()
     k, N = ntk if kind == "ntk" else nngp, len(y)
@@ -310,7 +310,7 @@ def exact(a: Any) -> Any:
 
 
 def jacobian(f: Callable[[Tensors], Any], tensors: Tensors, outputs: Sequence[tuple[int, int]]) -> Any:
-    """Return d f[outputs] / d theta, (outputs, P), by central differences with an accuracy of half of the digits."""
+    """Return d f[outputs] / d theta, (outputs, P), by central differences accurate to at least half of the digits."""
     h, columns = mp.mpf(10) ** (-DIGITS // 3), []
     for tensor in tensors:
         for place in np.ndindex(tensor.shape):

@@ -83,7 +83,7 @@ def group_norm(x: Array, groups: int, eps: float) -> Array:
 
 
 def outputs(layer: mn.spec.Layer, x: Array, theta: Array | None = None) -> Array:
-    """Return the layer's outputs, flattened for each example."""
+    """Return the layer's outputs, flattened per example."""
     net = mn.Network(mn.Sequential(layer, mn.Flatten()), x.shape[1:])
     return np.asarray(net(net.init(np.random.default_rng(0)) if theta is None else theta, x))
 

@@ -144,7 +144,7 @@ stops: list[str] = []
 
 
 def stopped(host: Host, k: int, action: Callable[[], None], where: Callable[[FrameType], bool]) -> tuple[str, int]:
-    """Return (bits of the host, lines counted) after running the action at the k-th line for which `where` is true."""
+    """Run a host, and the action at its k-th line with where(frame) true. Return (bits of the host, lines counted)."""
     count, before = [0], dict[FrameType, int]()
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:

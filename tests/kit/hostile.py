@@ -71,8 +71,7 @@ ABOUT = {"format": 1, "step": 3, "rng": plain(np.random.Philox(0).state), "about
 def checkpoint(text: Any = None, members: dict[str, bytes] | None = None, way: int = zipfile.ZIP_STORED) -> bytes:
     """Return the bytes of a checkpoint.
 
-    text : the content of its `about`, as bytes or as changes to the entries of a run. members : further .npy files in
-    the checkpoint.
+    text : the content of `about`, as bytes, or changes to the entries of ABOUT. members : further .npy files by name.
     """
     said = text if isinstance(text, bytes) else json.dumps(ABOUT | (text or {})).encode()
     arrays = {"theta": npy(np.arange(5.0)), "memory": npy(np.ones(5)), "about": npy(np.frombuffer(said, np.uint8))}

@@ -1,4 +1,4 @@
-"""Run a training run that kills itself with `kill -9` at a given point.
+"""Start a training run that kills itself with `kill -9` at a given point.
 
 python interrupted.py FOLDER NAME loss 37       at the 37th evaluation of the loss
 python interrupted.py FOLDER NAME write 3       in the middle of writing the third checkpoint

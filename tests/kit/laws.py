@@ -1,4 +1,4 @@
-"""State the laws that refuse planted errors (see `planted`). Each law raises AssertionError with numbers.
+"""Define laws that must fail on planted errors (see `planted`). A law that fails raises AssertionError with numbers.
 
 The networks run their plain layers, with the fast layers disabled, so that an error planted into `minintk.layers` takes
 effect. The laws of `planted_laws_images` compare fast networks with plain networks.
@@ -45,7 +45,7 @@ def plain(spec: mn.spec.Layer, shape: tuple[int, ...]) -> mn.Network:
 def chain(*activations: mn.spec.Activation) -> mn.Network:
     """Build a network with four features throughout, and with every kind of bias and shortcut.
 
-    Equal numbers of features let a transposed weight fit.
+    With equal widths, a transposed weight matrix has the right shape, so only a law can find it.
     """
     layers: list[mn.spec.Layer] = [mn.Dense(4, w_std=1.4, b_std=0.3)]
     for phi in activations:
@@ -377,7 +377,7 @@ def sharpest() -> None:
 
 
 def losses(kind: type[Any] = mn.Loss) -> list[Any]:
-    """Return one loss of every class in minintk. The classes are found as subclasses of the base class."""
+    """Return an instance of each public loss in minintk, found among the subclasses of `kind`."""
     inner = [loss for sub in kind.__subclasses__() for loss in losses(sub)]
     own = kind.__module__.startswith("minintk.") and not kind.__abstractmethods__ and not kind.__name__.startswith("_")
     return [*inner, kind()] if own else inner

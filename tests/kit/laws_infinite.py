@@ -1,6 +1,6 @@
-"""State laws of infinite-width kernels and of training in closed form that refuse planted errors.
+"""Define laws of infinite-width kernels and of closed-form training, which must fail on planted errors.
 
-Like the laws of `laws`, each law raises AssertionError with numbers.
+As in `laws`, a law that fails raises AssertionError with numbers.
 """
 
 from __future__ import annotations

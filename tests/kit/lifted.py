@@ -62,14 +62,14 @@ def summary(grads: dict[str, Host], recorded: dict[str, Any] = LIFTED) -> tuple[
 
 
 def loaded(model: Any, dtype: str = "float64") -> tuple[Any, dict[str, Host]]:
-    """Return the stand-in with tensors from the formula, and these tensors."""
+    """Give the stand-in tensors from the formula, and return it with these tensors."""
     state = sines(model.state_dict(), dtype)
     model.state_dict = lambda: state
     return model, state
 
 
 def check_recorded(dtype: str = "float64", digits: float = 1e-12, name: str = "images") -> None:
-    """Check that the outputs, and the gradients of sum(f u) in torch's axes, equal torch's results."""
+    """Check that the outputs f and the gradients of sum(f u), with axes in torch's order, equal torch's results."""
     make, recorded = MODELS[name]
     model, state = loaded(make(torch_standin.nn), dtype)
     net, theta = mn.lift(model, (15, 16, 3), check=False)
@@ -105,7 +105,7 @@ class TwoLayers(torch_standin.Module):
 
 
 def lift_two_layers(*defined: str, **off: float) -> tuple[mn.Network, mn.Array]:
-    """Lift `TwoLayers` with the check, for a module whose results have the errors `off`."""
+    """Lift a `TwoLayers` whose results have the errors `off`, and check the lifted network."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checking, "run", lambda twin, x, u: twin.run(x, u, off))
         patch.setattr(checking, "LARGER", ())  # larger inputs need torch; see tests/minintk/lifting/test_modules.py

@@ -43,7 +43,7 @@ def z_scores(samples: Array, truth: Array) -> Array:
 
 
 def assert_mean(law: str, samples: Array, truth: Array) -> None:
-    """Raise AssertionError unless the samples' mean is the truth. A false alarm has a probability of at most 1e-6."""
+    """Raise AssertionError unless the mean of the samples is `truth` up to chance. P(false alarm) is at most 1e-6."""
     z = z_scores(samples, truth)
     worst, most = float(np.abs(z).max()), limit(z.size)
     if not worst <= most:

@@ -88,8 +88,8 @@ def by_tangents(
     """Return f : (steps + 1, N) and Phi^2 : (steps + 1, N, N) for two hidden erf layers and one output, with w_std = 1.
 
     The function solves the equations in the docstring of `analytic.limits.nonlinear` and shares no code with the
-    library. Growing Cholesky factors generate the Gaussian fields. A and B are means of the tangents d phi / dr and d g
-    / du, which are carried along each sample. boundary : include B's term at s = k. echo : a factor of A and B.
+    library. Growing Cholesky factors generate the Gaussian fields. Each sample carries its tangents d phi / dr and
+    d g / du, whose means are A and B. boundary : include B's term at s = k. echo : a factor of A and B.
     """
 
     def d1(h: Array) -> Array:
@@ -100,7 +100,7 @@ def by_tangents(
     u1 = rng.standard_normal((S, N)) @ np.linalg.cholesky(K0).T
     r2, white_u, white_r = rng.standard_normal((S, 1)), *(rng.standard_normal((S, T * N)) for _ in range(2))
     p1, g1, p2, g2 = (np.zeros((S, T * N)) for _ in range(4))
-    dp1, dg1, dp2, dg2 = (np.zeros((S, T * N, T * N)) for _ in range(4))  # layer 1: by r(s), layer 2: by u(s)
+    dp1, dg1, dp2, dg2 = (np.zeros((S, T * N, T * N)) for _ in range(4))  # layer 1: d/dr(s), layer 2: d/du(s)
     A, B, e, f = np.zeros((T * N, T * N)), np.zeros((T * N, T * N)), np.zeros(T * N), np.zeros((T, N))
     Phi2 = np.zeros((T, N, N))
 

@@ -1,4 +1,4 @@
-"""Compute convolution, pooling and normalisation by plain loops over pixels, which are slow but easy to verify."""
+"""Compute convolution, pooling and normalisation by plain loops over pixels. They are slow but easy to verify."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def quadrature_dual(phi: Callable[[Array], Array], q1: float, q2: float, c: floa
 # ------------------------------------------------------------------------------------------------ images
 
 Long = np.longdouble
-"""Extended precision. On x86 it has 64 bits, so angles of equal pixels, from arccos of 1, are accurate to 5e-10."""
+"""Extended precision. On x86, its significand has 64 bits, so arccos near 1 gives angles of equal pixels to 5e-10."""
 
 
 def places(size: int, kernel: int, stride: int, padding: Any) -> list[list[int | None]]:
@@ -281,8 +281,8 @@ def through(layers: Any, k: Array, t: Array, grid: Any) -> tuple[Array, Array, t
 def together(layer: mn.spec.Branches, found: list[Any]) -> tuple[Array, Array, tuple[int, ...]]:
     """Return k, t and the grid of combined branches.
 
-    The branches of a Concat end in layers with weights. The number of features of each layer determines the share of
-    its branch.
+    The branches of a Concat must end in layers with weights. A branch's share is its last layer's share of the
+    features.
     """
     k, t, grid = found[0]
     if isinstance(layer, mn.Concat):

@@ -28,7 +28,7 @@ SMOOTH = mn.Erf(), mn.GELU(), mn.Sin(1.0, 0.8, 0.3), mn.Gaussian(1.0, -0.3), mn.
 
 @st.composite
 def plane_cases(draw: st.DrawFn, phis: tuple[mn.spec.Layer, ...] = KINKED + SMOOTH) -> tuple[mn.Sequential, Array]:
-    """Draw a spec whose first layers keep offsets apart, and three images.
+    """Draw a spec whose first layers can be computed offset by offset, and three images.
 
     Some images are equal, opposite or close to each other.
     """

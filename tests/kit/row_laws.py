@@ -22,7 +22,7 @@ CLOSED = [
 
 
 def inputs(norms: str, dtype: str) -> tuple[Array, Array]:
-    """Return rows of one norm or of many norms, or with some rows of zeros. Some rows are nearly parallel."""
+    """Return rows, some nearly parallel, with equal norms ("one") or different norms ("zeros": one row is zero)."""
     x = np.random.default_rng(0).standard_normal((130, 24))
     x[1], x[2], x[3] = x[0] + 1e-4, -x[0], 2 * x[0]
     if norms == "one":
@@ -74,12 +74,12 @@ def network(phi: mn.spec.Layer, *more: mn.spec.Layer) -> an.Kernel:
 
 
 ROUNDINGS = 60
-"""The largest allowed difference after two layers. Each function has an error of one or two roundings, and they add up.
+"""The largest allowed difference after two layers, in units of eps. Each function adds one or two rounding errors.
 """
 
 
 def law_of_passes(phi: mn.spec.Layer, norms: str, dtype: str) -> None:
-    """Test x with itself and with others against NumPy. All steps must be compiled unless there are rows of zeros."""
+    """Test the kernels of x, and of x and y, against NumPy. Unless a row is zero, all steps must be compiled."""
     x, y = inputs(norms, dtype)
     kernel = network(phi)
     with counted() as steps:

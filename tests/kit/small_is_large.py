@@ -18,7 +18,7 @@ NOTHING = Thresholds(
 
 @contextmanager
 def small_is_large() -> Iterator[None]:
-    """Split every batch and product in two, gather every gradient in x, and compile all layers that Numba supports."""
+    """Split batches and products in two, gather gradients with respect to x, and compile layers that Numba supports."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(threads, "cores", lambda: 2)
         patch.setattr(thresholds, "PIECES", 2)

@@ -93,7 +93,7 @@ def networks(
     activations: tuple[mn.spec.Activation, ...] = ACTIVATIONS,
     parametrizations: tuple[Parametrization, ...] = PARAMETRIZATIONS,
 ) -> mn.Network:
-    """Draw a network with any spec, on vectors or images, in any parametrization. The network owns some weights."""
+    """Draw a network with weights and any spec, on vectors or images, in any parametrization."""
     shape: Shape = draw(st.sampled_from(((1,), (3,), (2, 2, 2))))
     body = draw(chains(shape, activations=activations))
     flat = [] if len(out_shape(body, shape)) == 1 else [mn.Flatten()]
@@ -109,7 +109,7 @@ PADDINGS: tuple[Any, ...] = ("same", "valid", "circular", 1, 2)
 
 @st.composite
 def conv(draw: st.DrawFn, shape: Shape, channels: int | None = None, keeps: bool = False) -> mn.spec.Layer:
-    """Draw a convolution of images or sequences of this shape, with any kernel, stride and padding that fit."""
+    """Draw a convolution for images or sequences of this shape, with any kernel, stride and padding that fit."""
     dims = len(shape) - 1
     kernel: Any = tuple(draw(st.integers(1, 4)) for _ in range(dims))
     paddings: tuple[Any, ...] = ("same", "circular") if keeps else (*PADDINGS, ((0, 2),) * dims)
@@ -129,7 +129,7 @@ def conv(draw: st.DrawFn, shape: Shape, channels: int | None = None, keeps: bool
 
 @st.composite
 def pool(draw: st.DrawFn, shape: Shape) -> mn.spec.Layer:
-    """Draw a pooling of images or sequences of this shape."""
+    """Draw a pooling layer for images or sequences of this shape."""
     dims = len(shape) - 1
     kind: Any = draw(st.sampled_from((mn.AvgPool, mn.MaxPool)))
     window: Any = tuple(draw(st.integers(1, 3)) for _ in range(dims))

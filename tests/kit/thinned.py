@@ -1,4 +1,4 @@
-"""Thin out families of similar cases: a change is tested on a sample, and `make.py test-all` runs all cases."""
+"""Thin out families of similar cases: tests run a sample by default, and all cases under `make.py test-all`."""
 
 from __future__ import annotations
 

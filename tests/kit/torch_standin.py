@@ -10,7 +10,7 @@ import numpy as np
 
 
 class Module:
-    """The structural part of torch.nn.Module. options : the arguments in order, with their defaults."""
+    """The structural part of torch.nn.Module. options : the arguments of __init__ in order, with their defaults."""
 
     options: ClassVar[dict[str, Any]] = {}
 
@@ -29,7 +29,7 @@ class Module:
     def forward(self, x: Any) -> Any:
         """Raise AssertionError, because stand-ins cannot run.
 
-        A test that lifts with check=True sets the result of `minintk.lifting.check.run`.
+        A test that lifts with check=True must replace `minintk.lifting.check.run`.
         """
         raise AssertionError("a stand-in cannot run")
 

@@ -1,6 +1,6 @@
 """Build torch modules that try to trick `mn.lift`, each as an example shape and a function that makes it from torch.
 
-Modules in RIGHT are lifted with torch's outputs and gradients. Modules in REFUSED are refused with a message.
+Lifting a module of RIGHT must preserve torch's outputs and gradients. Lifting one of REFUSED must raise an error.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ def gamma(torch: Any) -> Any:
 
 
 def wrapped(torch: Any) -> Any:
-    """Return a module that calls the caller's own function, which is named relu and traced as a ReLU."""
+    """Return a module that calls a function of its own, which is named relu and traced as a ReLU."""
 
     def relu(x: Any) -> Any:
         return 3 * x

@@ -1,4 +1,4 @@
-"""Run three small long runs: a training, a sweep, and a kernel in a store. Each records its computations."""
+"""Define small versions of three long runs (training, a sweep, a kernel in a store) that record their computations."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ UNIT = 0.03
 
 
 def logs(folder: Path) -> list[Path]:
-    """Return the notes of the processes that have computed a unit."""
+    """Return the log files of the processes that have computed a unit."""
     return list(folder.parent.glob(f"{folder.name}-*.log"))
 
 
 def note() -> None:
-    """Record that this process computed a unit, then wait up to a minute for each starter's first unit."""
+    """Record that this process computed a unit. Then wait up to a minute until every starter has recorded one."""
     folder = Path(os.environ[HOME])
     with open(folder.parent / f"{folder.name}-{os.getpid()}.log", "ab") as log:
         log.write(b".")
@@ -107,7 +107,7 @@ def run(kind: str, folder: Path, starters: int = 1) -> None:
 
 
 def result(kind: str, folder: Path) -> dict[str, Any]:
-    """Return the result, whose bits must not depend on how the run went."""
+    """Return the parts of the result whose bits must not depend on interruptions."""
     if kind != "fit":
         return {name: (folder / name).read_bytes() for name in FILES[kind]}
     with np.load(folder / "checkpoint.npz") as found:

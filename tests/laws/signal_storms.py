@@ -1,10 +1,10 @@
-"""Send storms of signals to public calls: SIGALRM raises, like a time limit, and SIGUSR1 calls the library, like a
-report.
+"""Send storms of signals to public calls: SIGALRM raises an error, like a time limit, and SIGUSR1 calls the library,
+like a progress report.
 
     python3 make.py python tests/laws/signal_storms.py 10000 [seed]
 
-A storm is one call of a host (`guests`) under one or two time limits and reports at random times. It must end with its
-usual bits or with the error, and leave all state unchanged. The next call must have its usual bits. The script prints
+A storm is one call of a host (`guests`) under time limits and reports at random times. It must return its usual
+bits or raise the error, and leave all state unchanged. The next call must return its usual bits. The script prints
 failures. It exits with 1 after a failure or if a call hangs for a minute.
 """
 
@@ -31,7 +31,7 @@ HANG = 60
 
 
 def limited(host: Callable[[], Any]) -> Any:
-    """Call the host, which time limits can interrupt."""
+    """Call the host. Only inside this call do time limits raise an error."""
     return host()
 
 
@@ -104,8 +104,8 @@ def storms(count: int, seed: int) -> Counter[str]:
                 again = draw.choice(list(all_hosts))
                 if all_hosts[again]() != right[again]:
                     seen[f"wrong bits of the next call: {again}, after {name}"] += 1
-                parallel(abs, [0, 1])  # not all hosts reach `parallel`, whose next call repairs the state
-                np.seterr(**before["errors"])  # an exception inside NumPy's own errstate.__exit__ leaves its settings
+                parallel(abs, [0, 1])  # a call of `parallel` repairs the state, and some hosts make none
+                np.seterr(**before["errors"])  # an exception inside errstate.__exit__ leaves NumPy's settings changed
                 for what in settled(before):
                     seen[f"wrong: {what} changed by {name}"] += 1
                 seen["storms"] += 1

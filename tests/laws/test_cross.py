@@ -67,9 +67,9 @@ def test_one_hidden_layer_has_the_infinite_kernels_on_average(activation: mn.spe
 )
 @pytest.mark.parametrize("parametrization", [mn.NTK(), mn.Standard()], ids=repr)
 def test_one_nonlinearity_on_every_path_is_enough(spec: mn.Sequential, parametrization: Parametrization) -> None:
-    """The equality is true if only Gaussians pass through activations.
+    """The equality holds if every activation acts on Gaussians.
 
-    Linear layers before and after them, and shortcuts, are allowed.
+    Linear layers before and after the activations, and shortcuts, are allowed.
     """
     samples = kernels(spec, X, 4000, parametrization=parametrization)
     for name, mine, expected in zip(("NNGP", "NTK"), samples, truth(spec, X, parametrization), strict=True):
@@ -97,7 +97,7 @@ def test_the_variance_of_one_hidden_relu_layer_is_three_over_n() -> None:
 
 @pytest.mark.parametrize("activation", [mn.ReLU(), mn.Erf(), mn.Tanh()], ids=repr)
 def test_deep_networks_approach_the_infinite_kernels_as_one_over_width(activation: mn.spec.Activation) -> None:
-    """From E hatTh_n = Th + c/n + O(1/n^2), 2 E hatTh_2n - E hatTh_n has no term in 1/n. The rest is below 0.5 %."""
+    """From E hatTh_n = Th + c/n + O(1/n^2), 2 E hatTh_2n - E hatTh_n has no term in 1/n. Other terms are < 0.5 %."""
 
     def spec(n: int) -> mn.Sequential:
         return mn.Sequential(
@@ -114,7 +114,7 @@ def test_deep_networks_approach_the_infinite_kernels_as_one_over_width(activatio
         assert np.all(np.abs(z) <= allowed), z
 
 
-# ------------------------------------------------------- and the same test refuses kernels that are wrong
+# ------------------------------------------------------ the same test fails for kernels that are wrong
 
 SPEC = one_hidden(mn.ReLU(), 12, b_std=0.4)
 WRONG: dict[str, Callable[[], tuple[Array, Array]]] = {
@@ -130,7 +130,7 @@ WRONG: dict[str, Callable[[], tuple[Array, Array]]] = {
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
 def test_the_z_test_refuses_wrong_kernels(wrong: Callable[[], tuple[Array, Array]]) -> None:
-    """Wrong kernels are refused with the samples that the right kernels pass."""
+    """With the same samples, the z-test passes for the right kernels and fails for the wrong kernels."""
     nngp, ntk = kernels(SPEC, X, 4000)
     right = truth(SPEC)
     assert max(np.abs(z_scores(nngp, right[0])).max(), np.abs(z_scores(ntk, right[1])).max()) < limit(20)
@@ -145,7 +145,7 @@ def test_the_z_test_refuses_wrong_kernels(wrong: Callable[[], tuple[Array, Array
 def test_training_the_linearised_network_is_the_closed_form(case: Case) -> None:
     """For squared loss, `train` on Linearized and `gradient_descent` on its gram agree to 1e-10 in f and theta.
 
-    The kernel contains J only squared. Directions with eigenvalues below its rounding, tau = eps n |k|, are lost, and
+    The kernel is quadratic in J. Directions with eigenvalues below its rounding error, tau = eps n |k|, are lost. They
     move theta by up to sqrt(tau) lr t / N |y - f_0|.
     """
     net, x, y, theta0 = case.net, case.x, case.y, case.theta
@@ -173,7 +173,7 @@ def test_training_the_linearised_network_is_the_closed_form(case: Case) -> None:
 
 
 def test_a_kernel_averaged_over_outputs_serves_one_output() -> None:
-    """For C = 1, the (N, N) kernel gives the numbers of the full kernel."""
+    """For C = 1, the (N, N) kernel gives the same predictions as the full kernel."""
     rng = np.random.default_rng(0)
     net = mn.Network(mn.Sequential(mn.Dense(30, b_std=0.1), mn.Erf(), mn.Dense(1)), (3,))
     theta, x, y = net.init(rng), rng.standard_normal((6, 3)), rng.standard_normal((6, 1))
@@ -186,7 +186,7 @@ def test_a_kernel_averaged_over_outputs_serves_one_output() -> None:
 
 
 def test_the_stability_bounds_agree() -> None:
-    """`train` warns at the learning rate that `max_learning_rate` returns."""
+    """`train` warns above the learning rate that `max_learning_rate` returns."""
     rng = np.random.default_rng(0)
     net = mn.Network(mn.Sequential(mn.Dense(20), mn.Erf(), mn.Dense(2)), (3,))
     theta, x, y = net.init(rng), rng.standard_normal((6, 3)), rng.standard_normal((6, 2))
@@ -200,7 +200,7 @@ def test_the_stability_bounds_agree() -> None:
 
 @given(cases(networks(SMOOTH, parametrizations=(mn.NTK(),)), ensembles=(None,)))
 def test_roundings_are_small_beside_the_tolerance_of_the_closed_form(case: Case) -> None:
-    """The laws' own estimate of rounding is far below the 1e-10 above."""
+    """The rounding error estimated by `roundings` is far below the tolerance of 1e-10 above."""
     assert roundings(case.net, case.theta, case.x) < 1e-12
 
 
@@ -208,7 +208,7 @@ def test_roundings_are_small_beside_the_tolerance_of_the_closed_form(case: Case)
 
 
 def test_mean_and_covariance_of_the_ensemble_are_those_of_its_members() -> None:
-    """Check eqs. (14), (15) against eqs. (9) to (11): every member is one affine map of f_0.
+    """Check eqs. (14), (15) of Lee et al. (2019) against (9) to (11), by which every member is an affine map of f_0.
 
     The map comes from `gradient_flow(...).predict`, column by column. The covariance is B K B' with the prior's K.
     """
@@ -229,10 +229,10 @@ def test_mean_and_covariance_of_the_ensemble_are_those_of_its_members() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ntk", "nngp"])
 def test_trained_ensembles_have_the_predicted_mean_and_variance(kind: Any) -> None:
-    """Check z-scores of mean and variance of 400 trained networks of width 1024 with one hidden layer.
+    """Check the mean and variance of 400 trained networks with one hidden layer of width 1024 by z-scores.
 
-    Their bias is O(1/n), a few per cent of a standard deviation here and well below the z-test's limit. kind="nngp"
-    trains only the last layer.
+    Their finite-width bias is O(1/n). Here it is a few per cent of a standard deviation, well below the z-test's limit.
+    kind="nngp" trains only the last layer.
     """
     spec = mn.Sequential(mn.Dense(1024, w_std=1.5, b_std=0.1), mn.Erf(), mn.Dense(1, w_std=1.5))
     x, x_test = inputs(6), inputs(3, seed=1)
@@ -252,7 +252,7 @@ def test_trained_ensembles_have_the_predicted_mean_and_variance(kind: Any) -> No
     K = kernel.nngp(np.concatenate([x, x_test]))
 
     def predicted(kind: str) -> tuple[Array, Array]:
-        """Return mean and variance after t steps of descent: A = Theta(x, X) Theta^-1 (I - (I - lr/N Theta)^steps)."""
+        """Return mean and variance after descent, with A = Theta(x, X) Theta^-1 (I - (I - lr/N Theta)^steps)."""
         theta_xx = kernel.ntk(x) if kind == "ntk" else kernel.nngp(x)
         theta_tx = kernel.ntk(x_test, x) if kind == "ntk" else kernel.nngp(x_test, x)
         lam, Q = np.linalg.eigh(theta_xx)

@@ -1,8 +1,8 @@
-"""Compare mean kernels of finite convolutional networks at initialisation with infinite ones, by z-scores.
+"""Compare mean kernels of finite convolutional networks at initialisation with infinite-width kernels, by z-scores.
 
 With one activation on every path, only Gaussians enter activations. The expectations are then equal at every number of
-channels, and there is no bias of order 1 / channels to allow for. Deeper networks have such a bias, which a combination
-of two widths removes.
+channels, and there is no bias of order 1 / channels to allow for. Deeper networks have such a bias. A combination
+of two widths removes it.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def test_convolutional_networks_have_the_infinite_kernels_on_average(spec: mn.Se
 @pytest.mark.parametrize("parametrization", [mn.Standard(), mn.PyTorch()], ids=repr)
 @pytest.mark.parametrize("name", ["same twice, pooled globally", "residual, projected"])
 def test_in_other_parametrizations(name: str, parametrization: Parametrization) -> None:
-    """In both packages, fan-in and learning rates are those of a convolution."""
+    """Both packages use the fan-in and the learning rates of a convolution."""
     spec = IMAGES[name]
     samples = kernels(spec, X, MEMBERS, parametrization=parametrization)
     for kind, mine, expected in zip(("NNGP", "NTK"), samples, infinite(spec, X, parametrization), strict=True):
@@ -116,11 +116,11 @@ def test_black_borders() -> None:
         assert_mean(f"{name} of black images", samples, expected)
 
 
-# ------------------------------------------------------------- and the same test refuses kernels that are wrong
+# ------------------------------------------------------------ the same test fails for kernels that are wrong
 
 
 def renormalised_convolution(patch: pytest.MonkeyPatch) -> None:
-    """Plant convolutions that divide by the number of pixels under the window, not by its size."""
+    """Plant convolutions that divide by the number of pixels under the window, not by the window's size."""
     right = oracles_kernels.window_matrices
 
     def wrong(layer: Any, grid: Any) -> Any:
@@ -134,7 +134,7 @@ def renormalised_convolution(patch: pytest.MonkeyPatch) -> None:
 
 
 def renormalised_pooling(patch: pytest.MonkeyPatch) -> None:
-    """Plant poolings that divide by the number of pixels under the window, not by its size."""
+    """Plant pooling that divides by the number of pixels under the window, not by the window's size."""
     right = oracles_kernels.window_matrices
 
     def wrong(layer: Any, grid: Any) -> Any:
@@ -194,7 +194,7 @@ WRONG: dict[str, tuple[mn.Sequential, Callable[[], tuple[Array, Array]]]] = {
 
 @pytest.mark.parametrize(("spec", "wrong"), WRONG.values(), ids=WRONG)
 def test_the_z_test_refuses_wrong_kernels(spec: mn.Sequential, wrong: Callable[[], tuple[Array, Array]]) -> None:
-    """Wrong kernels are refused with the samples that the right kernels pass, by brute force and by the engine."""
+    """With the same samples, the z-test passes for right kernels, by both methods, and fails for wrong kernels."""
     samples, most = kernels(spec, X, MEMBERS), limit(6)
     for right in (infinite(spec, X), brute(nothing, spec)):
         assert max(np.abs(z_scores(s, k)).max() for s, k in zip(samples, right, strict=True)) < most
@@ -218,7 +218,7 @@ def deep(n: int, *layers: mn.spec.Layer) -> mn.Sequential:
     ids=["relu", "erf, pooled", "layer norm", "over pixels too"],
 )
 def test_deep_networks_approach_the_infinite_kernels_as_one_over_channels(layers: tuple[mn.spec.Layer, ...]) -> None:
-    """From E hatTh_n = Th + c/n + O(1/n^2), 2 E hatTh_2n - E hatTh_n has no term in 1/n. The rest is below 0.5 %."""
+    """From E hatTh_n = Th + c/n + O(1/n^2), 2 E hatTh_2n - E hatTh_n has no term in 1/n. Other terms are < 0.5 %."""
     few = X[:2, :3, :3]
     narrow, wide = kernels(deep(32, *layers), few, 1000), kernels(deep(64, *layers), few, 1000, seed=1)
     edges = infinite(deep(1, *layers, mn.AvgPool(2, stride=1, padding="same")), few)  # another network's kernels

@@ -1,4 +1,4 @@
-"""Test laws of every layer, found among the subclasses of `Layer`. `every.examples` makes some of each class."""
+"""Test laws of every layer, found among the subclasses of `Layer`. `every.examples` makes layers of each class."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from minintk.testing import check_layer
 from tests.kit.every import every, examples, layers
 
 CASES = [(kind, *case) for kind in layers() for case in examples(kind)]
-FIRST = {kind: case for kind, *case in reversed(CASES)}  # one of each class; the others are slow
+FIRST = {kind: case for kind, *case in reversed(CASES)}  # one of each class; the tests of the others are slow
 
 
 @pytest.mark.parametrize(

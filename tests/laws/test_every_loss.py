@@ -25,7 +25,7 @@ SCALE = 3.0
 
 
 def make(kind: Any) -> list[Any]:
-    """Return a default loss, and one with its numbers set to 3 if it has any."""
+    """Return a loss whose numbers are set to 3, and, if it has numbers with defaults, a default loss."""
     needed = [f.name for f in fields(kind) if f.init and f.default is MISSING and f.type != "float"]
     assert not needed, f"write how to make a {kind.__name__}: {needed} in test_every_loss.make"
     numbers = {f.name: SCALE for f in fields(kind) if f.init and f.type == "float"}
@@ -64,7 +64,7 @@ def curved(loss: Any, f: Array, y: Array, v: Array) -> Any:
 def slope(of: Callable[[Array], Array], f: Array, v: Array, got: Array, law: str) -> None:
     """Check that `got` is d/ds of(f + s v), by fourth-order differences.
 
-    One of three steps has to agree, because a kink can be near.
+    Only one of three step sizes must agree, because a kink can be near.
     """
     errors = []
     for h in (1e-3, 2e-4, 4e-5):
@@ -76,7 +76,7 @@ def slope(of: Callable[[Array], Array], f: Array, v: Array, got: Array, law: str
 def derivatives(loss: Any, seed: int) -> None:
     """Check that the cotangent is dL/df.
 
-    The Hessian is the derivative of the cotangent, is symmetric, and equals the result of `curvature`.
+    The Hessian must be the symmetric derivative of the cotangent, and match `curvature` and `hessian_by_targets`.
     """
     f, y, rng = drawn(loss, seed)
     u, v = rng.standard_normal((2, *f.shape))
@@ -103,7 +103,7 @@ def mean(loss: Any, seed: int) -> None:
 
 
 def members(loss: Any, seed: int) -> None:
-    """Check that each member of an ensemble has its separate loss, bit for bit."""
+    """Check that the loss of each member of an ensemble is its loss as a separate network, bit for bit."""
     f, y, rng = drawn(loss, seed, (5,))
     v = rng.standard_normal(f.shape)
     assert loss(f, y).shape == (5,), "not a loss for each member"
@@ -134,9 +134,9 @@ def precise(loss: Any, seed: int) -> None:
 
 
 def refuses(loss: Any, seed: int) -> None:
-    """Check that integers, class numbers, other shapes and empty batches are refused.
+    """Check that integers, class numbers, wrong shapes and empty batches raise errors.
 
-    Without the check, (N, 1) - (N,) would be (N, N).
+    Without an error, (N, 1) - (N,) would broadcast to (N, N).
     """
     f, y, _ = drawn(loss, seed)
     many, smooth = np.zeros((3, N, 1)), curved(loss, f, y, f) is not None
@@ -192,7 +192,7 @@ def test_law(law: Callable[[Any, int], None], loss: Any, seed: int) -> None:
     law(loss, seed)
 
 
-# ----------------------------------------------------------------------------- what the laws refuse, one each
+# ---------------------------------------------------------------- negative controls, on which a law must fail
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Test laws of every optimiser, found among the subclasses of `Optimizer`. A new optimiser needs no test of its own.
 
-The test fails for an optimiser with an argument of a kind that `make` does not contain. Add the kind to `make`.
+The tests fail for an optimiser with a required argument that `make` does not know. Add such an argument to `make`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Make = Callable[..., Optimizer]
 
 
 def options(kind: Any) -> list[str]:
-    """Return the numbers, apart from lr, that an optimiser accepts, all with a default."""
+    """Return the names of an optimiser's numerical arguments other than lr."""
     return [f.name for f in fields(kind) if f.init and type_of(f) == "float" and f.name != "lr"]
 
 
@@ -55,7 +55,7 @@ def plain(kind: Any, **settings: Any) -> Optimizer:
 
 
 def settings(kind: Any) -> list[dict[str, Any]]:
-    """Return the default settings, and settings with every memory and decay."""
+    """Return the default settings, and settings with momentum and weight decay, to 0 and to TOWARDS."""
     more = {name: value for name, value in {"momentum": 0.7, "weight_decay": 0.1}.items() if name in options(kind)}
     return [{}, more, more | {"towards": TOWARDS}] if pulls(kind) else [{}, more]
 
@@ -94,7 +94,7 @@ def members(kind: Any) -> None:
 
 
 def resumes(kind: Any, folder: Path) -> None:
-    """Check that K steps, a checkpoint, and K more by a new or unpickled optimiser have the bits of 2 K steps."""
+    """Check that K steps, a checkpoint, and K more steps by a new or unpickled optimiser give the bits of 2 K steps."""
 
     def end(optimizer: Optimizer, steps: int, theta: Array, batch: int | None, resume: Any = None) -> Any:
         *_, last = mn.train(
@@ -124,7 +124,7 @@ def linear_in_lr(kind: Any) -> None:
 
 
 def downhill(kind: Any) -> None:
-    """Check that the first step descends, that theta rests at g = 0, and that |theta|^2 falls along its gradient."""
+    """Check that the first step descends, that theta stays constant if g = 0, and that descent reduces |theta|^2."""
     moved = walk(plain(kind), THETA, GRADIENTS[:1])[0] - THETA
     assert ((moved * GRADIENTS[0]).sum(-1) < 0).all(), "the first step goes uphill"
     for how in settings(kind)[:1]:
@@ -138,9 +138,9 @@ def downhill(kind: Any) -> None:
 
 
 def decays(kind: Any) -> None:
-    """Check that a step at g = 0 subtracts lr weight_decay (theta - towards), whatever the scales.
+    """Check that a step at g = 0 subtracts lr weight_decay (theta - towards) for any scale s > 0.
 
-    If s = 0, the step subtracts nothing.
+    Where s = 0, the step subtracts nothing.
     """
     if "weight_decay" not in options(kind):
         return
@@ -156,9 +156,9 @@ def decays(kind: Any) -> None:
 
 
 def scales_tell(kind: Any) -> None:
-    """Check that each parameter moves by its scale times its unscaled step, or 0. `rule` selects the scales' rule.
+    """Check that each parameter moves by its scale times its unscaled step, and that `train` uses the scales of `rule`.
 
-    rule = "sgd" applies to steps that are linear in the gradient. The other rules apply to steps independent of its
+    The rule "sgd" is for steps that are linear in the gradient. Other rules are for steps that do not depend on its
     size.
     """
     s = np.where(np.arange(P) % 5, SCALES, 0)
@@ -191,7 +191,7 @@ def precise(kind: Any) -> None:
 
 
 def own_arrays(kind: Any) -> None:
-    """Check that only theta and the memory change, and that neither is in the caller's arrays."""
+    """Check that a step changes only theta and the memory, and keeps no reference to the caller's other arrays."""
     for how in settings(kind):
         mine = {name: a.copy() if isinstance(a, np.ndarray) else a for name, a in how.items()}
         optimizer, theta, scales, g = make(kind, **mine), THETA.copy(), SCALES.copy(), GRADIENTS[0].copy()
@@ -201,7 +201,7 @@ def own_arrays(kind: Any) -> None:
         if "towards" in mine:
             mine["towards"][...] = np.nan
         optimizer.at(0).step(theta, g, memory, scales)
-        g[...] = np.nan  # the next gradient is written here
+        g[...] = np.nan  # overwrite g, as the caller does with the next gradient
         optimizer.at(1).step(theta, GRADIENTS[1].copy(), memory, scales)
         assert np.array_equal(scales, SCALES), "a step changes the scales"
         want = walk(make(kind, **how), THETA, GRADIENTS[:2])[0]
@@ -209,7 +209,7 @@ def own_arrays(kind: Any) -> None:
 
 
 def scheduled(kind: Any) -> None:
-    """Check that a schedule's step uses the rate of that step."""
+    """Check that a step with a schedule equals a step at the schedule's rate."""
     lr = mn.StepDecay(LR, every=2, factor=0.5)
     for how in settings(kind):
         theta, other = THETA.copy(), THETA.copy()
@@ -262,16 +262,16 @@ def test_every_optimizer_resumes(kind: Any, tmp_path: Path) -> None:
     resumes(kind, tmp_path)
 
 
-# ----------------------------------------------------------------------------- what the laws refuse, one each
+# ---------------------------------------------------------------- negative controls, on which a law must fail
 
 
 @dataclass(frozen=True)
 class Right(mn.SGD):
-    """A second gradient descent, which the laws accept."""
+    """A gradient descent that obeys the laws."""
 
 
 class Shared(Right):
-    """Clips by the gradient of all members and omits the ensemble axis."""
+    """Divides the gradient by its norm over all members."""
 
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
         super().step(theta, gradient / np.linalg.norm(gradient), memory, scales)
@@ -325,7 +325,7 @@ class Double(Right):
 
 
 class Keeps(Right):
-    """An optimiser that writes the scales into the caller's array."""
+    """An optimiser that doubles the caller's scales."""
 
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
         super().step(theta, gradient, memory, scales)
@@ -341,7 +341,7 @@ class Forgets(Right):
 
 
 class Half(mn.Adam):
-    """Computes the running mean in a copy of the memory."""
+    """Discards the new running mean of the gradient."""
 
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
         mine = memory.copy()

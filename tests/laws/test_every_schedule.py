@@ -30,7 +30,7 @@ BAD: dict[str, list[Any]] = {
 
 
 def make(kind: Any) -> Iterator[Any]:
-    """Yield each way to set the arguments one by one, with the others at their first value."""
+    """Yield schedules in which one argument takes each value of WAYS, with the others at their first value."""
     strange = [f.name for f in fields(kind) if f.init and f.type not in WAYS]
     assert not strange, f"write how to make a {kind.__name__}: {strange} in test_every_schedule.WAYS"
     first = {f.name: WAYS[str(f.type)][0] for f in fields(kind) if f.init and f.default is MISSING}
@@ -62,7 +62,7 @@ def times(kind: Any) -> None:
 
 
 def is_data(kind: Any) -> None:
-    """Check that schedules are equal by their settings, and that a checkpoint detects other settings."""
+    """Check that schedules with equal settings are equal, and that a checkpoint detects other settings."""
     for lr in make(kind):
         assert pickle.loads(pickle.dumps(lr)) == lr  # noqa: S301
         other = [different for different in make(kind) if different != lr]
@@ -71,7 +71,7 @@ def is_data(kind: Any) -> None:
 
 
 def resumes(kind: Any) -> None:
-    """Check that a stopped run resumes with equal bits, and that its time is the schedule's."""
+    """Check that a stopped run resumes with equal bits, and that its time is the sum of the rates."""
     net = mn.Network(mn.Sequential(mn.Dense(4), mn.Tanh(), mn.Dense(2)), (3,))
     theta, data = net.init(np.random.default_rng(0)), (np.eye(3), np.eye(3)[:, :2])
     for lr in make(kind):
@@ -108,7 +108,7 @@ def test_law(law: Callable[[Any], None], kind: Any) -> None:
     law(kind)
 
 
-# ----------------------------------------------------------------------------- what the laws refuse, one each
+# ---------------------------------------------------------------- negative controls, on which a law must fail
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Test laws of every step of the recursion, found among the subclasses of `Step`, in kernels of layers that use it.
 
-For a new layer's rule or a new activation's closed form, finite networks have these kernels on average.
+The kernels of a new layer or activation are also compared with the mean kernels of finite networks.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def drawn(shape: tuple[int, ...]) -> Array:
 
 @cache
 def kernels() -> list[tuple[mn.Sequential, tuple[int, ...], Program]]:
-    """Return a spec, the shape of its examples and its steps, for each layer with an infinite width.
+    """Return a spec, the shape of its examples and its steps, for each layer that has an infinite-width kernel.
 
     Kernels whose quadrature warns, such as those of activations with kinks, are left out.
     """
@@ -69,10 +69,10 @@ VECTORS = [case for case in kernels() if not needs_images(case[2])]
 
 
 def check_program(program: Program) -> tuple[Array, Array]:
-    """Check that law, rows and pairs of a program agree after each step, and return K and Theta at the end.
+    """Check that the law, rows and pairs of a program agree after each step. Return K and Theta at the end.
 
-    The law is 0 <= p, r <= 1 and p + r = 1. A block is the listing of its pairs. K and Theta are symmetric. Their
-    diagonals are those of the rows, as is the pair of equal rows unless these have their own masks.
+    0 <= p, r <= 1 and p + r = 1. A block equals the listing of its pairs. K and Theta are symmetric, with the diagonals
+    of the rows. Without masks, which differ between rows, a pair of equal rows has the entry of the diagonal, too.
     """
     run_law(program, Law())
     x, masked = drawn((4,)), any(isinstance(step, Masks) for step in steps(program))
@@ -169,7 +169,7 @@ def test_a_rule_of_another_layer_is_refused() -> None:
 
 
 def test_every_step_is_met() -> None:
-    """Every step has a layer in `every.examples`. If one is missing, add such a layer there."""
+    """Every step is used by a layer of `every.examples`. If a step is missing, add a layer that uses it."""
     met = {type(step) for _, _, program in kernels() for step in steps(program)} | {*AROUND}
     left = [kind.__name__ for kind in every(Step) if kind is not ImageStep and kind not in met]
     assert not left, left
@@ -184,7 +184,7 @@ def test_every_layer_has_a_rule_or_a_refusal() -> None:
                 assert kind.__name__ in str(refusal), refusal  # noqa: PT017
 
 
-# ----------------------------------------------------------------------------- what the laws refuse, one each
+# ---------------------------------------------------------------- negative controls, on which a law must fail
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Test public calls inside public calls, and exceptions at any line.
 
-A tracer is used because it is deterministic, unlike signals.
+The tests use a tracer, which is deterministic, and one test uses signals.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 from minintk import threads
 from tests.kit.guests import STORES, Host, cleaning, guest_inside, hosts, left_by_error, stopped
 
-THOROUGH = ("pool", "step")  # every line of these
+THOROUGH = ("pool", "step")  # every line of these hosts is tested
 OTHERS = (
     "train", "train a coupled batch", "fit", "empirical kernel", "kernel of points", "kernel of images",
     *["store"] * STORES,
@@ -39,12 +39,12 @@ def house(name: str) -> Iterator[House]:
 
 
 def lines(host: Host) -> int:
-    """Return the lines of a host."""
+    """Count the lines that a host executes."""
     return stopped(host, 0, lambda: None, lambda frame: True)[1]
 
 
 def sample(name: str, host: Host, some: int) -> list[int]:
-    """Return all lines of a host to test, or some random ones, which differ between runs of `explore`."""
+    """Return the numbers of at most `some` random lines of a host, the same in every run."""
     count = lines(host)
     return sorted(random.Random(f"{name} {some}").sample(range(1, count + 1), min(some, count)))
 
@@ -66,7 +66,7 @@ def test_an_exception_leaves_nothing_behind(name: str, house: House) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*THOROUGH, *OTHERS])
 def test_a_guest_changes_nothing_at_many_lines(name: str, house: House) -> None:
-    """Test every line of the pool and of a step, and 2,000 of the other lines."""
+    """Test every line of the pool and of a step, and 2,000 lines of the other hosts."""
     host, right, guests = house
     for k in sample(name, host, 10**9 if name in THOROUGH else 2000 // len(OTHERS)):
         guest_inside(host, right, guests, k)
@@ -93,7 +93,7 @@ def test_the_next_call_repairs_what_an_exception_in_a_clean_up_leaves(name: str,
 
 
 def broken_by(name: str, law: Any, *planted: tuple[Any, str, Any], some: int = 10**9, rounds: int = 1) -> bool:
-    """Return True if the law rejects the host at one of `some` lines with these (owner, name, value) planted."""
+    """Return True if the law fails at one of `some` lines of the host with these (owner, name, value) planted."""
     with hosts() as (all_hosts, guests), pytest.MonkeyPatch.context() as patch:
         host, right = all_hosts[name], all_hosts[name]()
         known, all_lines = {guest: (call, call()) for guest, call in guests.items()}, sample(name, host, some)
@@ -136,7 +136,7 @@ def test_memory_of_the_thread_is_refused() -> None:
 def test_a_call_that_does_not_wait_is_refused() -> None:
     """Plant an error: a call that does not wait for its pieces returns uninitialised memory.
 
-    Without the pauses, the caller can take all pieces itself, and then no thread has to wait.
+    Without the pauses, the caller can compute all pieces itself. Then it has nothing to wait for.
     """
     caller = threading.get_ident()
 

@@ -67,9 +67,9 @@ def test_laws_hold_in_float32(case: Case) -> None:
 
 @given(cases(ensembles=(3,)))
 def test_members_of_an_ensemble_are_bit_for_bit_the_networks_alone(case: Case) -> None:
-    """Members have the same f, J v and J' u bit for bit.
+    """Members have the same f, J v and J' u as separate networks, bit for bit.
 
-    The kernel of one network is one product and rounds differently.
+    Kernels are not compared: the kernel of one network is a single product and rounds differently.
     """
     f, J = case.net.linearize(case.theta, case.x)
     v, u = case.rng.standard_normal(case.theta.shape), case.rng.standard_normal((3, len(case.x), case.net.outputs))
@@ -106,7 +106,7 @@ def test_examples_do_not_see_each_other(case: Case) -> None:
 
 
 def near(case: Case, size: float = 0.1) -> Array:
-    """Return another theta, not far away."""
+    """Return theta plus Gaussian noise of this standard deviation."""
     return np.asarray(case.theta + size * case.rng.standard_normal(case.theta.shape))
 
 
@@ -246,7 +246,7 @@ def test_never_relinearising_is_the_linearised_network(case: Case, momentum: flo
 @pytest.mark.filterwarnings("ignore:learning rate")
 @given(smooth_cases, st.integers(2, 5))
 def test_relinearising_every_k_steps_starts_afresh(case: Case, every: int) -> None:
-    """K steps of IterativelyLinearized are K steps of Linearized from the end of the last K."""
+    """Each K steps of IterativelyLinearized equal K steps of Linearized at the theta where they start."""
     lr = stable_rate(case.net, case.theta, case.x) / 4
     path = run(mn.IterativelyLinearized(case.net, case.theta, every), case.theta, case.x, case.y, lr, 3 * every)
     theta = case.theta
@@ -258,7 +258,7 @@ def test_relinearising_every_k_steps_starts_afresh(case: Case, every: int) -> No
 
 @given(cases(networks(SMOOTH), ensembles=(3,)), st.sampled_from((0.0, 0.9)))
 def test_an_ensemble_trains_like_its_members_alone(case: Case, momentum: float) -> None:
-    """Check bit for bit that nothing in a step mixes members."""
+    """Check that a member trained in the ensemble and alone has the same theta at every step, bit for bit."""
     lr = stable_rate(case.net, case.theta, case.x) / 4
     together = run(case.net, case.theta, case.x, case.y, lr, SHORT, momentum)
     for e in range(3):
@@ -281,7 +281,7 @@ def test_models_nest_in_any_order_and_train(case: Case) -> None:
         mn.IterativelyLinearized(mn.IterativelyLinearized(net, theta0, every=3), theta0, every=2),
     ]
     for model in nested:
-        optimizer = mn.SGD(lr=lr / 40)  # small: every loss must fall, in networks that are not linear too
+        optimizer = mn.SGD(lr=lr / 40)  # small, so that every loss falls, also in nonlinear networks
         snaps = list(mn.train(model, theta0, case.x, case.y, loss=mn.mse, optimizer=optimizer, steps=4))
         losses = np.stack([snap.loss for snap in snaps])
         assert np.all(np.diff(losses, axis=0) <= 1e-12 * losses[0])

@@ -32,7 +32,7 @@ Patch = pytest.MonkeyPatch
 
 @st.composite
 def attention(draw: st.DrawFn, channels: int) -> mn.GlobalSelfAttention:
-    """Draw attention of every kind."""
+    """Draw an attention layer with random options."""
     masked = draw(st.booleans())
     return mn.GlobalSelfAttention(
         channels,
@@ -50,7 +50,7 @@ def attention(draw: st.DrawFn, channels: int) -> mn.GlobalSelfAttention:
 
 @st.composite
 def networks(draw: st.DrawFn) -> mn.Network:
-    """Draw a network with attention, first or after a convolution, alone or in a residual branch, once or twice."""
+    """Draw a network with attention, first or after a convolution, and possibly again in a residual branch."""
     shape = draw(st.sampled_from(((1, 2), (4, 3), (2, 3, 2))))
     conv = (mn.Conv1d if len(shape) == 2 else mn.Conv2d)(3, 2)
     layers: list[mn.spec.Layer] = draw(st.sampled_from(([], [conv, mn.Erf()])))
@@ -127,7 +127,7 @@ RANDOM: dict[str, Any] = {"zeta": mn.Identity(), "scaling": "sqrt", "key_channel
 
 
 def spec(n: int, *, deep: bool = False, **how: Any) -> mn.Sequential:
-    """Build attention with n channels everywhere, on the inputs or, if `deep`, between layers of ReLU."""
+    """Build attention with n channels everywhere, on the inputs or, if `deep`, between ReLU layers."""
     layer = mn.GlobalSelfAttention(n, w_std=1.3, **({"heads": 2} | how))
     before, after = ([mn.Conv1d(n, 1, w_std=1.2), mn.ReLU()], [mn.ReLU()]) if deep else ([], [])
     mean = mn.MaskedAvgPool() if layer.masked else mn.GlobalAvgPool()
@@ -135,7 +135,7 @@ def spec(n: int, *, deep: bool = False, **how: Any) -> mn.Sequential:
 
 
 def combined(members: int, n: int, how: dict[str, Any]) -> tuple[Array, Array]:
-    """Sample 2 k_2n - k_n for both kernels, which has no bias of order 1 / n."""
+    """Sample 2 k_2n - k_n for both kernels. It has no bias of order 1 / n."""
     narrow, wide = kernels(spec(n, **how), X, members), kernels(spec(2 * n, **how), X, members, seed=1)
     return 2 * wide[0] - narrow[0], 2 * wide[1] - narrow[1]
 
@@ -148,7 +148,7 @@ def worst(samples: tuple[Array, Array], truth: Any) -> float:
 
 
 def theta_without_values(how: dict[str, Any]) -> tuple[Array, Array]:
-    """Return the kernels, with Theta without the contribution of the values' weights."""
+    """Return the kernels, but omit the contribution of the values' weights from Theta."""
     steps = program(spec(8, **how), mn.NTK(), X.shape[1:])
     k = next(i for i, step in enumerate(steps) if isinstance(step, Attend))
     value = steps[k - 1]
@@ -162,7 +162,7 @@ def theta_without_values(how: dict[str, Any]) -> tuple[Array, Array]:
 
 
 def check(how: dict[str, Any], members: int, n: int) -> None:
-    """Accept the right kernels, and reject those with another weight scale, or with Theta without the values."""
+    """Check that the z-test accepts the right kernels, and rejects another qk_std and an incomplete Theta."""
     samples = combined(members, n, how)
     right, scaled = (an.kernel(spec(8, **both)).both(X) for both in (how, how | {"qk_std": 3 * how.get("qk_std", 1.0)}))
     assert worst(samples, right) <= 1
@@ -175,7 +175,7 @@ def test_networks_approach_the_infinite_kernels() -> None:
 
 
 def test_linear_attention_with_random_weights() -> None:
-    """Check that attention, being multilinear, has the infinite-width kernels on average at every width."""
+    """Check that linear attention has the infinite-width kernels on average at any width, as it is multilinear."""
     net = spec(16, heads=4, qk_std=0.8, b_std=0.3, **RANDOM)
     samples, K = kernels(net, X, 3000), np.asarray(an.kernel(net).nngp(X))
     assert worst(samples, an.kernel(net).both(X)) <= 1
@@ -188,7 +188,7 @@ def test_linear_attention_with_random_weights() -> None:
 
 @pytest.mark.slow
 def test_deep_linear_attention_with_random_weights() -> None:
-    """Check 2 k_2n - k_n, which has no term in 1 / n, between layers of ReLU as heads and channels grow."""
+    """Check 2 k_2n - k_n for attention between ReLU layers, where heads and channels grow. It has no term in 1 / n."""
     found = [kernels(spec(n, deep=True, heads=n // 2, **RANDOM), X, 8000, n) for n in (32, 64)]
     samples = tuple(2 * wide - narrow for narrow, wide in zip(*found, strict=True))
     assert worst(samples, an.kernel(spec(8, deep=True, **RANDOM)).both(X)) <= 1
@@ -204,7 +204,7 @@ def test_wider_networks_approach_them_too(how: dict[str, Any]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("parametrization", [mn.Standard(), mn.SpectralMuP(), mn.MeanField()], ids=repr)
 def test_in_other_parametrizations(parametrization: Parametrization) -> None:
-    """Check that keys, values and outputs have the table's multipliers and rates in both packages."""
+    """Check that both packages use the parametrization's multipliers and rates for keys, values and outputs."""
     how = INFINITE["softmax"]
     narrow, wide = (kernels(spec(n, **how), X, 500, n, parametrization) for n in (64, 128))
     for n, m, kind in zip(narrow, wide, ("nngp", "ntk"), strict=True):
@@ -235,7 +235,7 @@ def test_padding_changes_nothing(layer: mn.GlobalSelfAttention, seed: int) -> No
 
 
 def test_what_is_no_padding_counts() -> None:
-    """Reject attention without a mask, and a mean over all positions."""
+    """If the attention or the mean has no mask, padding changes the kernel."""
     rng = np.random.default_rng(0)
     short = rng.standard_normal((3, 4, 2))
     x = np.concatenate([short, np.zeros((3, 3, 2))], axis=1)
@@ -248,7 +248,7 @@ def test_what_is_no_padding_counts() -> None:
 
 
 def test_a_position_of_zeros_is_seen_by_its_bound_layer() -> None:
-    """A position counts as padding only if every channel is 0. An example of padding has outputs 0 and no NaN."""
+    """A position counts as padding only if every channel is 0. If all positions are padding, the outputs are 0."""
     net = mn.Network(mn.Sequential(mn.GlobalSelfAttention(3, masked=True), mn.MaskedAvgPool()), (4, 2))
     x = np.zeros((2, 4, 2))
     x[1, 2, 1] = 1.0

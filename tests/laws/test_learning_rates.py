@@ -1,4 +1,4 @@
-"""Test learning-rate scales in the tangent kernel, in kappa, at infinite width and in decay, with limits and refusals.
+"""Test learning-rate scales: tangent kernel, kappa, infinite width, weight decay, missing limits and other errors.
 
 The laws themselves run with their planted errors in `tests/planted/test_planted.py`.
 """
@@ -78,7 +78,7 @@ def test_a_kernel_that_is_no_limit_is_refused(parametrization: Any) -> None:
 
 
 def test_the_share_that_vanishes_left_out() -> None:
-    """For c = inf, the rate is 0 and the remaining shares have a limit.
+    """If c = inf, the input layer has rate 0, and the rest of the kernel has a limit.
 
     Networks without hidden layers have no width.
     """

@@ -1,4 +1,4 @@
-"""Test long runs that are killed at random, started several times, or on a full disk. The bits never change."""
+"""Test that long runs give the same bits if they are killed, started several times, or stopped by a full disk."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Unbroken = Callable[[str], dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def start() -> Start:
-    """Start a run of this kind in a folder, forked from a server that has imported everything."""
+    """Return a function that starts a run in a process, forked from a server that has imported everything."""
     context: Any = get_context("forkserver")
     context.set_forkserver_preload([long_runs.__name__])
     with pytest.MonkeyPatch.context() as patch:
@@ -48,14 +48,14 @@ def start() -> Start:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Return a folder, in memory if possible, because a kill keeps written data even if it is not flushed to disk."""
+    """Return a folder, in memory if possible. Data written before a kill remain even if not flushed to disk."""
     with TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as name:
         yield Path(name)
 
 
 @pytest.fixture(scope="module")
 def unbroken(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Unbroken:
-    """Return the result of an undisturbed run."""
+    """Return a function that returns the result of an uninterrupted run."""
 
     @cache
     def of(kind: str) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def leftovers(folder: Path) -> list[Path]:
 
 
 def wait_for(units: float, folder: Path, at_work: list[Any]) -> None:
-    """Wait for this many more units and a fraction of another, or for the end of a process."""
+    """Wait until this many more units, including a fraction of a unit, are computed, or a process ends."""
     goal = long_runs.computed(folder) + int(units)
     while long_runs.computed(folder) < goal and all(process.is_alive() for process in at_work):
         sleep(0.001)
@@ -85,7 +85,7 @@ def wait_for(units: float, folder: Path, at_work: list[Any]) -> None:
 @pytest.mark.parametrize("kind", long_runs.UNITS)
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_at_random_moments(kind: str, kills: int, folder: Path, start: Start, unbroken: Unbroken) -> None:
-    """Each run is killed at a random moment. When one has ended, the next starts in a new folder."""
+    """Each process is killed at a random moment. If it has ended before, the next run starts in a new folder."""
     want = unbroken(kind)
     folders, killed, rng = [folder / "killed-0"], 0, np.random.default_rng(kills)
     for _ in range(20 * kills):
@@ -114,7 +114,7 @@ def test_killed_at_random_moments(kind: str, kills: int, folder: Path, start: St
 def test_starters_share_the_work(kind: str, starters: int, folder: Path, start: Start, unbroken: Unbroken) -> None:
     """Each unit is computed once, by any process.
 
-    Each process has a share, because its first unit waits for the others'.
+    Every process computes some units, because each waits in its first unit until all have begun one.
     """
     shared = folder / "shared"
     together = [start(kind, shared, starters) for _ in range(starters)]
@@ -157,7 +157,7 @@ def test_starters_of_whom_some_are_killed(kind: str, folder: Path, start: Start,
 
 @pytest.fixture
 def full_disk(tmp_path: Path) -> Iterator[Path]:
-    """Return a disk of 512 kB."""
+    """Mount a disk of 512 kB and yield its folder."""
     place, mount = tmp_path / "disk", shutil.which("mount")
     place.mkdir()
     how = [mount or "no mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(place)]
@@ -169,7 +169,7 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("kind", long_runs.UNITS)
 def test_a_disk_that_fills_up(kind: str, full_disk: Path, unbroken: Unbroken) -> None:
-    """A full disk raises OSError, whichever write fails. With more room, the call resumes and gives the usual bits."""
+    """Any write to a full disk raises OSError. With more space, the call resumes and gives the usual bits."""
     want = unbroken(kind)
     folder, ballast = full_disk / "inside" / "run", full_disk / "ballast"
     refusals = []

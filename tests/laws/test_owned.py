@@ -1,8 +1,8 @@
 """Test that public objects own their arrays, by overwriting the caller's arrays before use.
 
 An object is made from copies of some arrays. Then every copy is overwritten, and the object is used. It must return the
-results that it returns if nothing is overwritten. Objects that read their data while they run, by design, are listed
-too.
+results that it returns if nothing is overwritten. The last test lists functions that, by design, read their data
+later.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LINEAR = mn.Sequential(mn.Dense(8), mn.Dense(1))
 
 
 def arrays() -> dict[str, Any]:
-    """Return new arrays for each case."""
+    """Return new arrays at every call."""
     rng = np.random.default_rng(0)
     found = {
         "x": rng.standard_normal((7, 3)), "y": rng.standard_normal((7, 2)), "theta": NET.init(rng),
@@ -50,7 +50,7 @@ HOW: dict[str, Any] = {"loss": mn.mse, "optimizer": mn.SGD(0.1, momentum=0.5)}
 def linearized(a: dict[str, Any], **options: Any) -> Use:
     f, J = NET.linearize(a["theta"], a["x"], **options)
     kept = f.copy()
-    f[...] = np.nan  # the outputs are the caller's, and J keeps none of them
+    f[...] = np.nan  # the outputs belong to the caller, and J must not use them
     u = np.arange(14.0).reshape(7, 2)
     v = np.arange(21.0).reshape(7, 3) if options else np.arange(float(NET.size))
     return lambda: (kept, J.jvp(v), J.vjp(u), J.dense(), *([] if options else [J.gram(), J.trace_gram()]))
@@ -64,7 +64,7 @@ def stepped(model: Any) -> Any:
 
 
 def training(a: dict[str, Any]) -> mn.State:
-    """Return the state of a finished run that was given theta."""
+    """Return the state after the first step of a run from theta."""
     snaps = list(mn.train(NET, a["theta"], np.eye(3), np.ones((3, 2)), steps=3, **HOW))
     return snaps[1].state
 

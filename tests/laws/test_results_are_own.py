@@ -19,9 +19,9 @@ def results(J: Any, v: Any, u: Any) -> list[Any]:
 
 
 def check_own(model: Any, theta: Any, x: Any, rng: np.random.Generator, spoil: Callable[..., Any] = results) -> None:
-    """Check a model's outputs, jvp, vjp and kernels.
+    """Check that a model's outputs, jvp, vjp and kernels belong to the caller.
 
-    spoil : returns the results, for the negative controls.
+    spoil : replaces `results` in negative controls.
     """
     f0 = model(theta, x)
     f, J = model.linearize(theta, x)
@@ -38,7 +38,7 @@ def check_own(model: Any, theta: Any, x: Any, rng: np.random.Generator, spoil: C
     for n, (a, b) in enumerate(zip(found, before)):
         assert np.array_equal(a, b, equal_nan=True), n
     for a in (*found, *again):
-        a[...] = 7.0  # J does not depend on the caller's changes to them
+        a[...] = 7.0  # J must not depend on the caller's changes to results
     for a, b in zip(spoil(J, v[0], u[0]), before[2:]):
         np.testing.assert_array_equal(a, b)
 

@@ -40,7 +40,7 @@ def executors() -> Iterator[dict[str, Executor]]:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_rows_in_blocks_of_their_own_size(dtype: str, executors: dict[str, Executor]) -> None:
-    """More than 3,000 rows make several blocks. With another split, 25 to 45 % of the entries had other bytes."""
+    """More than 3,000 rows need several blocks. With another split, 25 to 45 % of the entries had other bytes."""
     x = data(dtype, 3100, 5)
     same_bits(an.kernel(DENSE["relu"]), (x,) if dtype == "float32" else (x, x[:300].copy()), executors)
 
@@ -56,7 +56,7 @@ def test_rows_tile_by_tile(name: str, dtype: str, executors: dict[str, Executor]
 
 @pytest.mark.parametrize(("dtype", "alike"), [("float32", True), ("float64", False)])
 def test_rows_by_quadrature(dtype: str, alike: bool, executors: dict[str, Executor]) -> None:
-    """Rows of one norm share a series, and other rows have one each."""
+    """Rows of equal norm share a series. Otherwise, each row has its own."""
     x = data(dtype, 210, 5)
     x = x / np.linalg.norm(x, axis=1, keepdims=True) if alike else x
     with blocks_of_one_tile():
@@ -64,7 +64,7 @@ def test_rows_by_quadrature(dtype: str, alike: bool, executors: dict[str, Execut
 
 
 def way(name: str, numba: bool, dtype: str) -> Any:
-    """Return a case of images, by default one precision for each engine."""
+    """Return a case of images. By default, only one precision per engine is tested."""
     later = () if (dtype == "float32") == numba else pytest.mark.slow
     return pytest.param(name, numba, dtype, id=f"{name}-{'numba' if numba else 'numpy'}-{dtype}", marks=later)
 
@@ -93,7 +93,7 @@ def test_images(
 
 
 def test_an_activation_that_is_sent_to_no_process(executors: dict[str, Executor]) -> None:
-    """For a step of local functions, e.g. from `register_dual`, workers lower the spec themselves."""
+    """If a step contains local functions, e.g. from `register_dual`, workers lower the spec themselves."""
     spec = mn.Sequential(mn.Dense(8), mn.Polynomial((0.3, 1.0, 0.2)), mn.Dense(1))
     with blocks_of_one_tile():
         same_bits(an.kernel(spec), (data("float64", 1300, 5),), executors)
@@ -144,7 +144,7 @@ def test_beside_other_threads_at_work() -> None:
 
 
 def test_whether_numba_is_loaded_makes_no_difference(executors: dict[str, Executor]) -> None:
-    """A kernel of medium size is computed in one way, whether Numba is loaded or not."""
+    """A kernel of medium size is computed by the same method whether Numba is loaded or not."""
     x = data("float64", 12, 8, 8, 1)
     kernel = an.kernel(IMAGES["pooled"])
     apart = kernel.both(x, executor=executors["processes"])

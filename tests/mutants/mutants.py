@@ -3,9 +3,9 @@
     python3 make.py mutants --sample 150 --seed 1
     python3 make.py mutants --modules "analytic/images/*" --sample 20 --again
 
-Each mutant lives in a copy of the last commit under `.mutants/`, never in the checkout.  The tests that reach the
-changed function run: first those of its own file, then the quick ones of all files. With `--whole`, a survivor also
-runs against the remaining tests that reach it and the whole default suite, which can take an hour each. One run of the
+Each mutant lives in a copy of the last commit under `.mutants/`, never in the checkout.  Only tests that reach
+the changed function run: first those of its module's test file, then the quick ones of all files. With `--whole`, all
+other tests also run against a survivor. This can take an hour per survivor. One run of the
 suite records which test reaches which function, and later runs reuse this record (`--map` renews it).
 
 Verdicts are appended to `.mutants/results.jsonl`, so that a run resumes where it was stopped; `--again` tests survivors
@@ -55,7 +55,7 @@ NOT_NUMERICAL = (
     "*/__init__.py",
     "analytic/large/streaming.py",
     "analytic/fast/gpu_kernels.py",  # runs only on a GPU
-    "minintk/thresholds.py",  # measured, for speed: any number gives the same results
+    "minintk/thresholds.py",  # measured for speed: any value gives the same results
     "minintk/training/checkpoints.py",
     "minintk/training/history.py",
     "minintk/lab/experiments/sweeps.py",
@@ -63,7 +63,7 @@ NOT_NUMERICAL = (
 )
 
 ABOUT_FILES = (*(f"tests/project/test_{name}.py" for name in ("literals", "make", "project", "rooms")), "tests/mutants")
-"""Tests of the checkout and not of its results. They would refuse a copy or a mutant's layout."""
+"""Tests of the checkout, not of its results. They would fail in a copy, or because of a mutant's layout."""
 
 NEAR_OWN, NEAR_OTHERS = 60, 4  # tests of one file
 NEAR_SECONDS = 12.0  # for tests of its own file, and again for quick ones of all files
@@ -73,7 +73,7 @@ MEMORY = 12 << 30  # bytes of address space for a mutant, so that endless alloca
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of a mutant, killed, timeout, survived or equivalent, with the test that decided."""
+    """The result for a mutant (killed, timeout, survived or equivalent), and the test that decided it."""
 
     key: str
     status: str
@@ -107,7 +107,7 @@ class Copy:
     def note(self, anew: bool, globs: Sequence[str] = ()) -> None:
         """Record the functions that each test reaches.
 
-        The first call runs the whole suite. Later calls run only files that the map does not contain.
+        The first call runs the whole suite. Later calls run only test files that the map does not contain.
 
         globs : patterns of the test files to run. Defaults to all files.
         """
@@ -126,7 +126,7 @@ class Copy:
         self.reached = {test: entry for test, entry in known.items() if entry["passed"]}
 
     def pytest(self, arguments: list[str], variables: dict[str, str], limit: float = inf) -> tuple[int | None, str]:
-        """Run pytest in the copy and return (exit status, output), without a status if it ran out of time.
+        """Run pytest in the copy and return (exit status, output). The status is None if time ran out.
 
         limit : seconds of processor time, because wall time depends on the machine's load.
         """
@@ -224,7 +224,7 @@ class Copy:
     def stage(self, path: str, tests: list[str], with_new: bool) -> tuple[str, str]:
         """Run some tests and return (status, test that failed).
 
-        The tests of the mirrored file that the map lacks run too.
+        Tests of the mirrored file that the map does not contain run too.
         """
         only = self.folder / "only.json"
         young = [mirrored(path), path] if with_new else []

@@ -1,7 +1,7 @@
 """Make small wrong changes to a module, one at a time: the mutants that the tests must notice.
 
 A mutation replaces the text of one expression or statement and leaves every other line in place, so that tracebacks
-keep their line numbers. Annotations, docstrings, imports, decorators and the words of errors are not changed, because
+keep their line numbers. Annotations, docstrings, imports, decorators and messages of errors are not changed, because
 no result depends on them.
 """
 
@@ -67,9 +67,9 @@ class Mutation:
 
 
 def mutations(path: str, source: bytes) -> list[Mutation]:
-    """Yield every mutation of a module in the order of its text.
+    """Return every mutation of a module in the order of its text.
 
-    `valid` finds the mutations that change the program.
+    Some do not change the program, see `valid`.
     """
     starts = [0]
     for row in source.splitlines(keepends=True):

@@ -2,7 +2,7 @@
 order.
 
 `REACHED_RECORD=file` records the functions, and `REACHED_ONLY=file` selects the tests. The map contains functions and
-not lines, because functions remain valid if lines move. It is built once. Threads are followed, and child processes are
+not lines, because functions remain valid if lines move. It is built once. Threads are traced, but child processes are
 not.
 """
 
@@ -35,7 +35,7 @@ def follow(frame: FrameType, event: str, argument: object) -> None:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, None, None]:
-    """Follow one test, including its fixtures."""
+    """Trace one test, including its fixtures."""
     if not RECORD:
         yield
         return
@@ -64,7 +64,7 @@ def pytest_sessionfinish() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the requested tests, in that order, and new tests of some files, which no map contains."""
+    """Keep new tests of the files `young`, which no map contains, and then the requested tests in their order."""
     if not ONLY:
         return
     asked = json.loads(Path(ONLY).read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Test changes that keep the numbers but take many times longer: tests that count work refuse each."""
+"""Check that tests that count work detect changes that keep the numbers but make the code many times slower."""
 
 from __future__ import annotations
 

@@ -99,9 +99,9 @@ def read() -> tuple[list[dict[str, Any]], list[Any], Any]:
 
 
 def kernels(spec: Any, standard: bool, x1: Any, x2: Any, rank: int) -> dict[str, Any]:
-    """Return the functions of nngp and ntk of the spec on x1, x2.
+    """Return functions that compute nngp and ntk of the spec on x1, x2.
 
-    rank : rank of the arrays, which is above 2 for kernels by pixels.
+    rank : number of axes of the kernels, above 2 for kernels of pairs of pixels.
     """
     k = an.kernel(spec, mn.Standard() if standard else mn.NTK())
     xs = (x1,) if x2 is None else (x1, x2)

@@ -4,8 +4,8 @@
 
 CHECKOUT is a checkout of google/neural-tangents, whose folder `tests` is imported. The environment has neural-tangents
 0.6.5, jax 0.4.30, NumPy 1 and absl, and not minintk. While the tests run, recorders replace the layers of stax. No
-kernel is computed, no case is skipped for speed, and Monte Carlo is skipped.  Then each distinct network with its
-inputs is built with the layers of stax.  OUT.npz holds `cases` (JSON: networks, names of tests, errors) and arrays "x1
+kernel is computed, no case is skipped for speed, and Monte Carlo is skipped.  Then the kernels of each distinct network
+are computed with the layers of stax.  OUT.npz holds `cases` (JSON: networks, names of tests, errors) and arrays "x1
 7", "x2 7", "nngp 7", "ntk 7" of case 7; `nt_translate.py` reads it.
 """
 
@@ -29,7 +29,7 @@ import numpy as np
 MODULES = [f"stax.{name}_test" for name in ("stax", "elementwise", "branching", "combinators", "requirements")]
 MODULES += ["predict_test", "monte_carlo_test", "batching_test"]
 MOST, SECONDS = 120, 60.0
-"""Limits on a test: parametrisations, drawn at random, and seconds for all of them."""
+"""Limits for each test: the number of parametrisations, drawn at random, and their total time in seconds."""
 COMPOUND = "serial", "parallel"
 Json = dict[str, Any]
 Case = dict[str, Any]
@@ -55,14 +55,14 @@ def plain(value: Any) -> Any:
 
 
 def shown(name: str, x1: Any, x2: Any) -> Any:
-    """Return zeros, or shapes, in place of this attribute of a kernel."""
+    """Return zeros or a shape as a placeholder for this attribute of a kernel, or None."""
     n, m = (np.shape(x)[0] if np.ndim(x) else 1 for x in (x1, x1 if x2 is None else x2))
     found = {"nngp": (n, m), "ntk": (n, m), "cov1": (n,), "cov2": (m,)}
     return {"shape1": (n, 10), "shape2": (m, 10)}.get(name) or (np.zeros(found[name]) if name in found else None)
 
 
 class Kernel:
-    """A stand-in for a kernel that other kernel functions can continue from."""
+    """A stand-in for a kernel, which other kernel functions accept as an input."""
 
     def __init__(self, network: Json, x1: Any, x2: Any, options: Json) -> None:
         self.network, self.x1, self.x2, self.options = network, x1, x2, options
@@ -119,7 +119,7 @@ def triple(network: Json) -> tuple[Any, Any, Any]:
 
 
 def of(layer: Any) -> Json:
-    """Return the network of a triple, and mark a triple of the test's own."""
+    """Return the network of a triple, or a placeholder for a triple that the test defines itself."""
     try:
         return layer[2].network
     except (AttributeError, TypeError, IndexError):
@@ -160,7 +160,7 @@ def run(checkout: str, modules: list[str], stax: Any, nt: Any, jax: Any) -> None
 
 
 def run_module(module: str) -> None:
-    """Run MOST parametrisations of each test of a module."""
+    """Run up to MOST parametrisations of each test in a module."""
     global test_now
     importlib = __import__("importlib")
     importlib.import_module("tests.test_utils").skip_test = lambda *rest, **kw: None

@@ -3,7 +3,7 @@
     python3 make.py python tests/oracles/nt_translate.py RECORDED.npz
 
 This command reads the output of `nt_record.py`, prints how many kernels agree and why others cannot be expressed, and
-writes neural_tangents.npz. Layers of equal meaning are used. SumPool, GlobalSumPool and DotGeneral by a number become
+writes neural_tangents.npz. Layers become their equivalents. SumPool, GlobalSumPool and DotGeneral by a number become
 `Scale`. `nt_cases.py` registers erf with constants, a sigmoid and Gabor. A bias of b_std = 0 in the standard
 parametrization starts at 0 and learns. Dropout with x2 equal to x1 is counted separately, because equal rows are one
 example in neural-tangents and two examples in minintk.
@@ -34,7 +34,7 @@ PLAIN = {"Relu": mn.ReLU, "Abs": mn.Abs, "Gelu": mn.GELU, "Sign": mn.Sign, "Gabo
 NAMED = {
     "ABRelu", "Erf", "Sin", "Cos", "Rbf", "Exp", "Gaussian", "Hermite", "Monomial", "RectifiedMonomial",
 }  # fmt: skip
-"""Activations with equal arguments in both libraries."""
+"""Activations with the same arguments in both libraries."""
 Json = dict[str, Any]
 
 
@@ -58,7 +58,7 @@ def letters(network: Json, rank: int) -> str:
 
 
 def flat(network: Json) -> list[Json]:
-    """Return a serial network as its layers."""
+    """Return the layers of a network, with serial and repeated networks flattened."""
     if network["layer"] == "serial":
         return [one for inner in network["layers"] for one in flat(inner)]
     if network["layer"] == "repeat":
@@ -76,14 +76,14 @@ def number(value: Any, default: float = 0.0) -> float:
 
 
 class Translation:
-    """One network, with the parametrizations it names and the axes of its signal."""
+    """The translation of one network: parametrizations found so far, and the axes and shape of the signal."""
 
     def __init__(self, axes: str, shape: tuple[int, ...]) -> None:
         self.axes, self.shape = axes, shape
         self.parametrizations = set[str]()
 
     def sequence(self, networks: list[Json]) -> list[Any]:
-        """Return the layers of consecutive networks, with FanOut, parallel, FanIn as one layer."""
+        """Return the layers of consecutive networks. FanOut, parallel and FanIn become one layer."""
         found, waiting = list[Any](), [one for network in networks for one in flat(network)]
         while waiting:
             one = waiting.pop(0)
@@ -138,7 +138,7 @@ class Translation:
         }  # fmt: skip
 
     def layer(self, name: str, one: Json) -> list[Any]:
-        """Return the layers of equal meaning, or raise Unsaid if there are none."""
+        """Return minintk's equivalent layers, or raise Unsaid if there are none."""
         space = [axis for axis in self.axes if axis in "DHW"]
         match name:
             case "Identity":
@@ -189,7 +189,7 @@ class Translation:
         return [self.activation(name, one)]
 
     def attention(self, one: Json, space: list[str]) -> Any:
-        """Return attention over one axis."""
+        """Return the equivalent attention over one axis."""
         if one.get("pos_emb_type", "NONE") != "NONE" or len(space) != 1:
             raise Unsaid("attention over images, or with positions")
         made = {"IDENTITY": mn.Identity(), "ABS": mn.Abs(), "RELU": mn.ReLU()}
@@ -202,7 +202,7 @@ class Translation:
         )  # fmt: skip
 
     def activation(self, name: str, one: Json) -> Any:
-        """Return an activation."""
+        """Return the equivalent activation."""
         given = {key: value for key, value in one.items() if key not in ("layer", "do_stabilize")}
         if name == "LeakyRelu":
             return mn.LeakyReLU(number(given["alpha"]))
@@ -221,7 +221,7 @@ class Translation:
 
 
 def ordered(reference: Any, reversed_: bool, axes: str) -> Any:
-    """Return a kernel by pixels, (N, M, A, A', B, B'), as (N, M, H, W, H', W')."""
+    """Reorder the axes of a kernel of pairs of pixels from (N, M, A, A', B, B') to (N, M, H, W, H', W')."""
     if reference.ndim == 2:
         return reference
     theirs = [axis for axis in axes if axis in "DHW"][:: -1 if reversed_ else 1]

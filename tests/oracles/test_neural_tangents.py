@@ -12,9 +12,9 @@ from tests.oracles.nt_cases import DATA, decode, distance, encode, read
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*by quadrature")  # the warning states how exact the kernel is
 CLOSE = 1e-8
-"""For equal inputs, neural-tangents' ReLU loses half of the digits.
+"""The largest allowed relative difference. For equal inputs, neural-tangents' ReLU loses half of the digits.
 
-Six cases differ by more than 1e-10 although minintk's kernel is right to 1e-15.
+Therefore, six cases differ by more than 1e-10, although minintk's kernel is right to 1e-15.
 """
 CASES = read()[0]
 
@@ -45,7 +45,7 @@ def test_all_of_their_kernels_are_ours(start: int) -> None:
 
 
 def test_a_millionth_is_found() -> None:
-    """Weights and biases that are a millionth larger are refused, unless a LayerNorm or a Sign removes their scale."""
+    """Scaling the last weights and biases by 1 + 1e-6 is detected, unless a LayerNorm or a Sign removes the scale."""
     found = []
     for case in sample():
         spec = decode(*case["spec"])

@@ -1,7 +1,7 @@
 """Test networks against HIPS autograd, which differentiates the same networks written from their formulas.
 
 The oracle uses nothing of minintk except the names and shapes of the tensors. It receives theta as a dictionary of
-tensors, and every derivative is compared with the hand-written one to a few hundred roundings.
+tensors, and every derivative is compared with the hand-written one to TOLERANCE.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TOLERANCE = 1e-12
 
 @dataclass(frozen=True)
 class Oracle:
-    """A spec, and its function by formula."""
+    """A spec, and its function f(tensors, x) written from the formula."""
 
     spec: mn.Sequential
     shape: tuple[int, ...]
@@ -91,7 +91,7 @@ def padded(x: Array, top: int, bottom: int, left: int, right: int) -> Array:
 
 
 def convolved(x: Array, W: Array, stride: int = 1) -> Array:
-    """Return sum_ij x[:, p + i, q + j] W[i, j] of an image with its padding."""
+    """Return sum_ij x[:, p + i, q + j] W[i, j] for padded images."""
     height, width = (n - k + 1 for n, k in zip(x.shape[1:3], W.shape[:2]))
     return sum(
         anp.dot(x[:, i : i + height : stride, j : j + width : stride], W[i, j])
@@ -243,7 +243,7 @@ def case(request: pytest.FixtureRequest) -> tuple[Oracle, mn.Network, Array, Arr
 
 
 def on_vectors(oracle: Oracle, net: mn.Network) -> Callable[[Array, Array], Array]:
-    """Return f(theta, x), where the oracle splits theta in the order of the layout's names."""
+    """Return f(theta, x), which splits theta into tensors in the layout's order and calls the oracle."""
 
     def f(theta: Array, x: Array) -> Array:
         tensors, start = {}, 0
@@ -321,7 +321,7 @@ def test_linearized(case: tuple[Oracle, mn.Network, Array, Array, Array]) -> Non
 
 
 def test_ten_steps_of_descent(case: tuple[Oracle, mn.Network, Array, Array, Array]) -> None:
-    """Compare with the oracle's own loop: theta <- theta - lr grad L."""
+    """Compare with a loop over the oracle's gradients: theta <- theta - lr grad L."""
     oracle, net, theta, x, _ = case
     f = on_vectors(oracle, net)
     y = np.random.default_rng(1).standard_normal((len(x), net.outputs))

@@ -1,4 +1,4 @@
-"""Print planted errors: wrong formulas, each in place of the right one, and the law that must refuse it.
+"""Print the sheet of planted errors: wrong formulas that replace right ones, each with the law that must fail on it.
 
     python -m tests.planted.planted           prints the sheet, docs/planted-errors.md
 

@@ -25,7 +25,7 @@ from tests.planted.planting import (
 
 
 def activation(kind: type[mn.spec.Activation], wrong: Pointwise) -> Callable[[Patch], None]:
-    """Plant another phi' for one activation, in networks that are built from now on."""
+    """Plant a wrong phi' for one activation, and rebuild the laws' networks with it."""
 
     def plant(patch: Patch) -> None:
         def lookup(layer: mn.spec.Layer) -> Pointwise:

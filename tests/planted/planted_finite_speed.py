@@ -241,7 +241,7 @@ def _(patch: Patch) -> None:
 
 
 ONE = (0, 0, 1, 1)
-"""The place of all pixels of a result: it starts at pixel (0, 0) and has steps of (1, 1)."""
+"""The place of a whole result: its pixels start at (0, 0), in steps of (1, 1)."""
 
 
 def elsewhere(frame: Any) -> Any:

@@ -85,7 +85,7 @@ def _(patch: Patch) -> None:
 
 
 def table(kind: type[Any], place: str, **factors: Callable[[int, int], float]) -> Callable[[Patch], None]:
-    """Plant factors(fan_in, fan_out) in one place of a parametrization's rows of weights."""
+    """Multiply a parametrization's rows for the weights at `place` by factors(fan_in, fan_out)."""
 
     def plant(patch: Patch) -> None:
         right = kind.row
@@ -207,7 +207,7 @@ def _(patch: Patch) -> None:
 
 
 def optimizer(patch: Patch, velocity: Callable[..., Array]) -> None:
-    """Plant a rule for v, given (v, g, theta) and the settings."""
+    """Plant v <- velocity(v, g, theta, momentum, weight_decay) in SGD."""
 
     def step(self: mn.SGD, theta: Array, g: Array, v: Array, scales: Any) -> None:
         s = np.ones_like(theta) if scales is None else scales
@@ -432,7 +432,7 @@ def _(patch: Patch) -> None:
 
 
 def forgets(*names: str) -> Callable[[Patch], None]:
-    """Plant pickles that omit these attributes, so that those of a new network are restored."""
+    """Plant pickles that contain another network's default values of these attributes."""
 
     def plant(patch: Patch) -> None:
         right, new = mn.Network.__getstate__, vars(mn.Network(mn.Dense(1), (1,)))

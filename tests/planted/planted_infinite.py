@@ -47,7 +47,7 @@ from tests.planted.planting import planted
 
 
 def steps_of(patch: Patch, change: Callable[[Any], Any]) -> None:
-    """Plant other steps in every kernel's recursion."""
+    """Apply `change` to every step of every kernel's recursion."""
     right = infinite.program
 
     def program(*arguments: Any) -> Any:
@@ -158,7 +158,7 @@ def _(patch: Patch) -> None:
 
 
 def wrong_ball(patch: Patch, wrong: Callable[[Any], dict[str, float]]) -> None:
-    """Plant other constants in the heavy ball's gains: wrong(self) returns the changed ones."""
+    """Plant other constants in the heavy ball's gains: wrong(self) returns the changed constants."""
     descent = analytic.training.dynamics.GradientDescent
     right = descent.gain
     patch.setattr(descent, "gain", lambda self, t: right(replace(self, **wrong(self)), t))
@@ -187,7 +187,7 @@ def _(patch: Patch) -> None:
 
 @planted("ensemble: e_(2t) for e_t^2 where the last layer trains", covariance_in_steps)
 def _(patch: Patch) -> None:
-    """Apply the error to gradient flow as well, but not with momentum."""
+    """Plant a formula that is right for gradient flow but wrong with momentum."""
     right = analytic.training.gp.Ensemble.predict
 
     def predict(self: Any, x_test: Array, t: Any = np.inf, *, kind: Any = "ntk", **how: Any) -> Any:
@@ -252,7 +252,7 @@ HALF_BLACK = np.concatenate((IMAGES[:2], 0 * IMAGES[:1]))
 
 
 def image_network(*middle: mn.spec.Layer, **how: Any) -> mn.Sequential:
-    """Return a convolution, some layers, and by default a linear output from flattened pixels."""
+    """Return a network: convolution, ReLU, the layers `middle`, and a Dense layer on the flattened or pooled pixels."""
     end = [] if isinstance(middle[-1], mn.GlobalAvgPool) else [mn.Flatten()]
     first = mn.Conv2d(4, 3, w_std=1.3, b_std=0.2, **how)
     return mn.Sequential(first, mn.ReLU(), *middle, *end, mn.Dense(1, w_std=1.3))
@@ -275,7 +275,7 @@ def brute_force() -> None:
 
 
 def planted_in_prepare(step: type[Any], change: Callable[[Any], Any]) -> Callable[[Patch], None]:
-    """Plant other coefficients of a step."""
+    """Apply `change` to the coefficients that `prepare` returns for this kind of step."""
 
     def plant(patch: Patch) -> None:
         right = steps.prepare

@@ -1,4 +1,4 @@
-"""Define the laws on images, and those of the fast paths, which compare fast networks with the plain layers."""
+"""Define laws on images, and laws that compare fast networks with their plain layers."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ PIXELS = np.random.default_rng(6).standard_normal((4, 4, 5, 3)) - 2.0
 
 
 def on_images(*layers: mn.spec.Layer, ensemble: int | None = None) -> list[tuple[mn.Network, Array]]:
-    """Return a network around each of the layers, at a point off its start.
+    """Return a network around each of the layers, with parameters that differ from its initial values.
 
-    There are weights on both sides and ends of both kinds.
+    Each layer is between two convolutions. Networks end alternately in GlobalAvgPool and Flatten, before Dense.
     """
     rng, found = np.random.default_rng(3), []
     for i, layer in enumerate(layers or IMAGE_LAYERS):
@@ -106,7 +106,7 @@ NEVER = 10**15
 
 @contextmanager
 def fast_paths(**closed: int) -> Iterator[None]:
-    """Let small networks take every fast path except those that these thresholds close."""
+    """Make small networks use every fast path except those that these thresholds disable."""
     with small_is_large(), single_threaded_blas(), pytest.MonkeyPatch.context() as patch:
         for name, value in closed.items():
             patch.setattr(THRESHOLDS, name, value)

@@ -95,7 +95,7 @@ def _(patch: Patch) -> None:
 
 
 def through(patch: Patch, index: int, factor: float) -> None:
-    """Plant a vjp whose cotangent at keys (0) or values (1) has a factor."""
+    """Plant a wrong factor in the cotangent of keys (index 0) or values (index 1)."""
     right = HeadsJacobian.vjp
 
     def wrong(self: Any, u: Array, dw: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Plant errors in the division of a kernel into tiles and blocks, which change only its last bits."""
+"""Plant errors in the division of a kernel into tiles and blocks. They change only its last bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Define a planted error, and list them all (see `planted`)."""
+"""Define planted errors, and collect them in PLANTED (see `planted`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.kit.laws import Array, Patch
 
 @dataclass(frozen=True)
 class Planted:
-    """An error: its description, how to plant it, and the law that must refuse it."""
+    """An error: its description, how to plant it, and the law that must fail on it."""
 
     error: str
     plant: Callable[[Patch], None]
@@ -30,7 +30,7 @@ def planted(error: str, law: Callable[[], None]) -> Callable[[Callable[[Patch], 
 
 
 def change_gradient(patch: Patch, kind: type[Any], wrong: Callable[[Any, Array, Any], None]) -> None:
-    """Plant wrong(J, u, dw) in place of the gradients dw that kind.vjp has written."""
+    """Call wrong(J, u, dw) after kind.vjp, to change the gradients dw that it has written."""
     right = kind.vjp
 
     def vjp(self: Any, u: Array, dw: Any) -> Any:
@@ -81,7 +81,7 @@ def without_weights(patch: Patch, kind: type[Any]) -> None:
 
 
 def multiplier_twice(patch: Patch, bound: type[Any]) -> None:
-    """Plant m^2 for m in jvp, vjp and gram, which only the network's own outputs can reveal."""
+    """Plant m^2 for m in jvp, vjp and gram alike. Only a comparison with outputs detects this."""
     right = bound.__call__
 
     def call(self: Any, w: Any, x: Array) -> Any:
@@ -103,7 +103,7 @@ def first_members_weights(patch: Patch, bound: type[Any]) -> None:
 
 
 def gram_with(patch: Patch, kind: type[Any], wrong: Callable[[Any], dict[str, Any]]) -> None:
-    """Plant other parameters in a layer's gram: wrong(parameters) returns the changed ones."""
+    """Plant other parameters in a layer's gram: wrong(parameters) returns the changed parameters."""
     right = kind.gram
 
     def gram(self: Any, u: Array, other: Any, v: Array, kernel: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Test that every planted error is refused by its law, which passes without the error."""
+"""Test that each law fails on its planted error and passes without it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_the_error_is_caught(case: Planted) -> None:
 
 
 def test_the_page_lists_the_same_errors() -> None:
-    """`python tests/planted/planted.py > docs/planted-errors.md` updates the page."""
+    """`python -m tests.planted.planted > docs/planted-errors.md` updates the page."""
     rows = [line.split(" | ") for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")][2:]
     page = sorted((row[0].removeprefix("| "), row[1]) for row in rows)
     assert page == sorted((case.error, case.law.__doc__) for case in PLANTED)  # independent of the import order

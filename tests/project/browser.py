@@ -1,11 +1,11 @@
-"""Runs files as in a browser: no thread and no process can start, no file can be mapped.
+"""Run files as in a browser, where no thread or process can start and no file can be mapped.
 
     python tests/project/browser.py FILE.py NOTEBOOK.md ...
 
-Processes and maps are refused by an audit hook, which nothing gets around; threads, and the processes of
-multiprocessing, where Python starts them.  The errors are those of Pyodide, which imitates mmap; other systems without
-it refuse.  The system claims to have four cores, so that whatever runs on threads does try to start some.  The last
-line printed is a JSON object: how many threads, processes and maps were asked for.
+An audit hook, which no code can bypass, raises an error for processes and maps.  Threads and the processes of
+multiprocessing fail in the functions that start them.  The errors are Pyodide's, except that Pyodide imitates mmap.
+The system reports four cores, so that code that uses threads tries to start some.  The last line printed is a JSON
+object with the numbers of threads, processes and maps that were requested.
 """
 
 import _thread
@@ -28,7 +28,7 @@ CELL = re.compile(r"^```\{code-cell\}.*\n((?::.*\n)*)((?s:.*?))^```$", re.M)
 
 
 def refuse(event: str, arguments: tuple[Any, ...]) -> None:
-    """Refuse maps and processes, as an audit hook."""
+    """Raise OSError for processes and maps, as an audit hook."""
     if event in ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "os.exec", "os.spawn"):
         ASKED["processes"] += 1
         raise OSError(errno.ENOSYS, "this system does not support processes")
@@ -44,19 +44,19 @@ def no_thread(*arguments: Any, **settings: Any) -> None:
 
 
 def no_process(*arguments: Any) -> None:
-    """Replace what multiprocessing calls without an audit event."""
+    """Replace the function that multiprocessing calls without an audit event."""
     refuse("os.fork", ())
 
 
 def cells(notebook: Path) -> list[str]:
-    """Return the code of a notebook, cell by cell, each at its own lines of the file."""
+    """Return the code of each cell of a notebook, after empty lines that preserve its line numbers."""
     text = notebook.read_text(encoding="utf-8")
     return ["\n" * text.count("\n", 0, found.start(2)) + found[2] for found in CELL.finditer(text)]
 
 
 def close() -> None:
     """Behave like a browser until the process ends."""
-    importlib.import_module("matplotlib.font_manager")  # on its first import it may look for fonts by processes
+    importlib.import_module("matplotlib.font_manager")  # its first import may start processes to find fonts
 
     for name in ("numba", "cupy", "resource"):
         sys.modules[name] = None  # type: ignore[assignment]
@@ -76,7 +76,7 @@ def close() -> None:
 
 
 def main() -> None:
-    """Run the files of the command line, each in a namespace of its own."""
+    """Run the files named on the command line, each in its own namespace."""
     close()
     for path in map(Path, sys.argv[1:]):
         if path.suffix == ".md":

@@ -1,10 +1,10 @@
-"""Hold every claim of docstrings and pages (see `CLAIM`; in README.md every figure too) against what would refute it.
+"""Check that every claim of docstrings and pages (see `CLAIM`; also figures in README.md) has evidence on record.
 
     python -m tests.project.claims             fails if a sentence is not in claims.toml, or an entry's sentence is gone
     python -m tests.project.claims --update    enters new sentences as open, and drops entries without a sentence
 
-An entry is `sentence = evidence`: "tests/...py::name", "python3 make.py ...", several of them with ", " between, or one
-of `KINDS` for a sentence that claims nothing of this library.  "open", with the evidence of a similar sentence, fails.
+In an entry `sentence = evidence`, evidence is "tests/...py::name", "python3 make.py ...", several of these separated by
+", ", or one of `KINDS` if the sentence claims nothing about this library.  Evidence that begins with "open" fails.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python3 make.py deletions [speed laboratory course large beyond examination lifting all]
 
-Without names: each satellite in turn, with the laws and the examples of docstrings; then all of them, with every test
-of the core.  Tests that import a satellite go with it, and are listed.
+Without names, each satellite in turn is deleted, and the laws and doctests run.  Then all are deleted, and every test
+of the core runs.  Tests that import a deleted satellite are deleted with it and listed.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ SATELLITES = {
 """{satellite: its folders}; the tests of a folder are in tests/ under the same path."""
 
 NEEDED_BY = {"laboratory": "examination"}
-"""{satellite: the one that goes with it, since it builds on it}."""
+"""{satellite: the satellite that is deleted with it, because it depends on it}."""
 
 WHOLE = ("tests/project", "tests/docs", "tests/planted", "tests/mutants", "tests/course", "examples")
-"""What is about the project as a whole, satellites included."""
+"""Folders about the project as a whole, including its satellites."""
 
 
 QUIETLY = "-p", "no:cacheprovider", "--ignore=tests/device"
@@ -49,7 +49,7 @@ def deleted(names: list[str]) -> list[str]:
 
 @cache
 def imported(path: Path) -> frozenset[str]:
-    """Return the modules that a file imports when it is imported itself, as paths without their ends."""
+    """Return the modules that a file imports at its top level, as paths without suffixes."""
     found = set()
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -74,7 +74,7 @@ def left_out(root: Path, folders: list[str]) -> list[Path]:
 
 
 def run(names: list[str], everything: bool) -> int:
-    """Delete, run the tests and report. Return pytest's exit status."""
+    """Delete these satellites, run the tests and report. Return pytest's exit status."""
     start, folders = time.monotonic(), deleted(names)
     with tempfile.TemporaryDirectory() as place:
         root = Path(place)

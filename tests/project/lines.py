@@ -24,12 +24,12 @@ LIMITS = {
     "core": 18_720, "speed": 3_440, "laboratory": 4_000, "course": 2_300, "large": 1_800, "beyond": 3_000,
     "lifting": 1_800, "examination": 1_200,
 }  # fmt: skip
-"""{circle: the most lines}.  Of the core's, 112 are the closed form of Hardtanh, 160 the ends of steep activations.
-Of speed's, 140 are pairs of vectors on a GPU, two to three times as fast there: 3,300 without them.
-Of the examination's, 40 are for networks that start like the one examined: 1,150 without widths in NTK()."""
+"""{circle: most lines}.  The core's include 112 for the closed form of Hardtanh, and 160 for ends of steep activations.
+Those of speed include 140 for pairs of vectors on a GPU, which are two to three times as fast there.
+Those of the examination include 40 for networks that start like the one examined."""
 
 DEBT: dict[str, int] = {}
-"""Lines that a circle may have beyond its limit for now; may only shrink."""
+"""{circle: lines by which it may exceed its limit for now}.  These numbers may only decrease."""
 
 
 def kinds(text: str) -> Counter[str]:
@@ -67,7 +67,7 @@ def counted() -> dict[tuple[str, str], Counter[str]]:
 
 
 def tour() -> str:
-    """Return docs/tour.md with the lines of each file in its tables of files."""
+    """Return docs/tour.md with the current number of lines of each file in its tables."""
 
     def row(found: re.Match[str]) -> str:
         return f"{found[1]}{len((ROOT / found[2]).read_text(encoding='utf-8').splitlines())} |"
@@ -76,7 +76,7 @@ def tour() -> str:
 
 
 def main() -> None:
-    """Print the table, or write the tour's."""
+    """Print the table, or update docs/tour.md (`--tour`)."""
     if sys.argv[1:] == ["--tour"]:
         TOUR.write_text(tour(), encoding="utf-8")
         return

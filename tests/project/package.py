@@ -1,8 +1,8 @@
-"""Builds the wheel and the sdist, and tries them in fresh environments: `python3 make.py package [--only 3.12]`.
+"""Build the wheel and the sdist, and test them in new environments: `python3 make.py package [--only 3.12]`.
 
-Writes dist/.  The wheel that the sdist builds has the same files as the wheel itself.  For each Python of the PATH that
-pyproject.toml admits: a virtual environment with the wheel, its dependencies and the extra test, from pip's index;
-`minintk doctor`; and, away from the checkout, the tests of TESTS.  Exit status 1 where something fails.
+Both are in dist/.  The wheel built from the sdist must have the same files as the wheel.  For each of PYTHONS on the
+PATH, the wheel with the extra test is installed into a new environment.  `minintk doctor` and, outside the checkout,
+the tests of TESTS run there.  The exit status is 1 if anything fails.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TESTS = ("tests/oracles/test_golden.py", "tests/device", "tests/minintk/lab/test
 
 
 def call(*command: str | Path, cwd: Path = ROOT) -> str:
-    """Run a command in `cwd`, with no path to the checkout, and return what it printed; SystemExit where it fails."""
+    """Run a command in `cwd` without PYTHONPATH, and return its output. Raise SystemExit if it fails."""
     env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     done = subprocess.run(
         list(map(str, command)),
@@ -40,7 +40,7 @@ def call(*command: str | Path, cwd: Path = ROOT) -> str:
 
 
 def build(place: Path) -> tuple[Path, Path]:
-    """Build the wheel and the sdist in dist/. They agree on what is installed."""
+    """Build the wheel and the sdist in dist/. Raise SystemExit if they would install different files."""
     shutil.rmtree(ROOT / "dist", ignore_errors=True)
     call(sys.executable, "-m", "hatchling", "build", "-d", "dist")
     (wheel,), (sdist,) = (list((ROOT / "dist").glob(pattern)) for pattern in ("*.whl", "*.tar.gz"))
@@ -53,7 +53,7 @@ def build(place: Path) -> tuple[Path, Path]:
 
 
 def pythons(only: list[str] | None) -> Iterator[tuple[str, str]]:
-    """Return (version, path) of each Python that runs."""
+    """Yield (version, path) of each Python that runs."""
     for version in only or PYTHONS:
         path = shutil.which(f"python{version}")
         if path and subprocess.run([path, "-c", ""], capture_output=True, check=False).returncode == 0:
@@ -63,7 +63,7 @@ def pythons(only: list[str] | None) -> Iterator[tuple[str, str]]:
 
 
 def tried(version: str, python: str, wheel: Path, sdist: Path, place: Path) -> None:
-    """Install into a fresh environment, and run what an owner of the wheel would run."""
+    """Install the wheel into a new environment, and run `minintk doctor` and TESTS there."""
     venv = place / version
     call(python, "-m", "venv", venv)
     inside = venv / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
@@ -72,7 +72,7 @@ def tried(version: str, python: str, wheel: Path, sdist: Path, place: Path) -> N
     away = place / f"away-{version}"
     shutil.unpack_archive(sdist, away)
     (home,) = away.iterdir()
-    for package in ("minintk", "analytic"):  # the tests are to find the installed ones
+    for package in ("minintk", "analytic"):  # so that the tests import the installed packages
         shutil.rmtree(home / package)
     said = call(inside, "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS, cwd=home)
     numpy = next(line for line in doctor.splitlines() if line.startswith("numpy")).split()[-1]
@@ -80,7 +80,7 @@ def tried(version: str, python: str, wheel: Path, sdist: Path, place: Path) -> N
 
 
 def main() -> None:
-    """Build, then try with each Python."""
+    """Build the wheel and the sdist, and test them with each Python."""
     parser = argparse.ArgumentParser(prog="make.py package", description=__doc__.splitlines()[0])
     parser.add_argument("--only", action="append", choices=PYTHONS, help="this Python; may be given again")
     options = parser.parse_args()

@@ -1,14 +1,14 @@
-"""Run everything that a release has to pass, and write a table of what ran, when, and on what.
+"""Run every check that a release must pass, and write a table of the results.
 
     python3 make.py release-check                     all rows, hours of work; a later call resumes where one ended
     python3 make.py release-check --rows "test|lint"  some rows
     python3 make.py release-check --table             only write the table of what ran so far
 
-A green row is not run again until a file that it reads changes, unless `--again` asks for it.  lint, docs, test,
+A green row is not run again until a file that it reads changes, unless `--again` is given.  lint, docs, test,
 package, course and browser read every tracked file.  The other rows read programs without docstrings and comments, so
 edited prose leaves them green; `PASSED_BY` says which folders they do not read at all.
 Records and table are in benchmarks/release.jsonl and release.md, which no row reads.  The messages of a row are in
-.release/NAME.log.  Exit status 1 unless every row is green.
+.release/NAME.log.  The exit status is 1 unless every row is green.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ ROWS: dict[str, list[str]] = {
     "reproduce": [MAKE, "python", "-m", "minintk", "reproduce", "--scale", "small", "--out", ".release/reproduce"],
     "bench": [MAKE, "bench", "--quick", "--out", ".release/bench"],
 }
-"""{row: arguments of Python, quick rows first within what belongs together}."""
+"""{row: arguments of Python}, with quick rows first in each group."""
 
 PROGRAMS = re.compile("test-all|lowest|newest|deletions|verify|draw|mup|fuzz|storms|explore|mutants|repl|repro|bench")
-"""Rows that read programs only."""
+"""Rows that read only programs."""
 PASSED_BY = {
     "fuzz|storms|explore|mutants": ("docs/", "course/", "tests/project/", "benchmarks/", "examples/"),
     "verify|draw|mup": ("docs/", "course/", "tests/", "benchmarks/", "examples/"),
@@ -80,7 +80,7 @@ docstrings and comments.
 
 @dataclass(frozen=True)
 class Record:
-    """One run of a row.   status : that of the command, or None if it cannot run here;  files : see `files_hash`."""
+    """One run of a row. status : the exit status, or None if the row cannot run here. files : see `files_hash`."""
 
     row: str
     commit: str
@@ -126,7 +126,7 @@ def files_hash(row: str) -> str:
 
 
 def python_of(row: str) -> str | None:
-    """Return the Python that runs a row, None if it is not on the PATH."""
+    """Return the Python that runs a row, or None if it is not on the PATH."""
     if (found := re.search(r"\d\.\d+$", row)) is None:
         return sys.executable if os.environ.get("VIRTUAL_ENV") is None else shutil.which("python3")
     python = shutil.which(f"python{found[0]}")
@@ -135,7 +135,7 @@ def python_of(row: str) -> str | None:
 
 
 def run(row: str) -> Record:
-    """Run a row, its messages into its log."""
+    """Run a row, and write its messages to its log."""
     python, start, at = python_of(row), time.monotonic(), time.strftime("%Y-%m-%d %H:%M")
     head, files = git("rev-parse", "--short", "HEAD"), files_hash(row)
     where = f"Python {re.search(r'[0-9.]+$', row)[0] if 'newest' in row else platform.python_version()}"  # type: ignore[index]
@@ -143,7 +143,7 @@ def run(row: str) -> Record:
     if python is None:
         return Record(row, head, files, None, 0.0, at, where, "this Python is not on the PATH")
     if "newest" in row:
-        shutil.rmtree(ROOT / ".venv-newest", ignore_errors=True)  # that of another Python
+        shutil.rmtree(ROOT / ".venv-newest", ignore_errors=True)  # made by another Python
     log = FOLDER / f"{row}.log"
     with log.open("w", encoding="utf-8") as file:
         done = subprocess.run([python, *ROWS[row]], cwd=ROOT, stdout=file, stderr=subprocess.STDOUT, check=False)
@@ -153,13 +153,13 @@ def run(row: str) -> Record:
 
 
 def records() -> dict[str, Record]:
-    """{row: its latest record}."""
+    """Return {row: its latest record}."""
     lines = RECORD.read_text(encoding="utf-8").splitlines() if RECORD.exists() else []
     return {said["row"]: Record(**said) for said in map(json.loads, lines)}
 
 
 def table(found: dict[str, Record]) -> str:
-    """All rows as a table of Markdown."""
+    """Return all rows as a Markdown table."""
     now = {row: files_hash(row) for row in found}
     lines = ["| row | result | minutes | commit | when | with | last line |", "| --- " * 7 + "|"]
     for row in ROWS:
@@ -174,7 +174,7 @@ def table(found: dict[str, Record]) -> str:
 
 
 def main() -> int:
-    """Run the rows that are asked for and not green yet; print the table."""
+    """Run the requested rows that are not green, and print the table."""
     parser = argparse.ArgumentParser(prog="make.py release-check", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rows", default="", metavar="PATTERN", help="rows whose names match")
     parser.add_argument("--again", action="store_true", help="also those that are green on this commit")

@@ -1,4 +1,4 @@
-"""Hold what the tests of the scripts that rerun papers share."""
+"""Provide helpers for the tests of scripts that rerun papers."""
 
 import importlib
 import json
@@ -16,11 +16,11 @@ from tests.kit.arrays_under_test import namespace
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 Found = dict[str, Any]
 Case = tuple[dict[str, Any], Callable[[Found], None], Found]
-"""The arguments of a small run, what its numbers must satisfy, and numbers that this must refuse."""
+"""The arguments of a small run, the check of its numbers, and wrong numbers on which the check must fail."""
 
 
 def importable(monkeypatch: pytest.MonkeyPatch, *shared: str) -> None:
-    """Make modules importable as a script does, with its own folder first. shared : modules that scripts import."""
+    """Make the modules of examples/ importable, as they are for scripts. shared : modules that scripts import."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
     for name in shared:
         monkeypatch.setitem(sys.modules, name, importlib.import_module(name))
@@ -35,7 +35,7 @@ def scripts(papers: Mapping[str, Any], long: set[str]) -> list[Any]:
 def check_script(name: str, case: Case, folder: Path) -> None:
     """Run a reduced script.
 
-    Its numbers must pass their check, its files must exist, and wrong numbers must be refused.
+    Its numbers must pass their check, its files must exist, and the check must fail on wrong numbers.
     """
     arguments, check, wrong = case
     setting = importlib.import_module("common").Setting(name, folder)
@@ -48,7 +48,7 @@ def check_script(name: str, case: Case, folder: Path) -> None:
 
 
 def on_standin(monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> list[int]:
-    """Have `placed` of these modules move arrays to the strict stand-in; the list grows with each call."""
+    """Make `placed` of these modules move arrays to the strict stand-in. Return a list that grows with each call."""
     moved: list[int] = []
 
     def placed(*arrays: Any) -> tuple[Any, ...]:

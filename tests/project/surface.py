@@ -1,7 +1,7 @@
-"""Hold the public surface: every public name, its parameters, and the members of its classes, in `surface.txt`.
+"""Compare the public surface with surface.txt: every public name, its parameters, and the members of its classes.
 
     python -m tests.project.surface             fails if the packages offer other names or parameters than surface.txt
-    python -m tests.project.surface --update    takes what is there: a change of the interface, for the changelog
+    python -m tests.project.surface --update    records a change of the interface, which belongs in the changelog
 
 A line is `name(parameters) members`; = marks a parameter that may be left out.
 """
@@ -21,11 +21,11 @@ MODULES = (
     "minintk", "minintk.datasets", "minintk.diagnostics", "minintk.grade", "minintk.more_layers", "minintk.spec.zoo",
     "minintk.testing", "minintk.training.checkpoints", "analytic", "analytic.textbook", "analytic.verify",
 )  # fmt: skip
-"""Modules whose `__all__` is public, or, without one, what they define."""
+"""Modules whose public names are those in `__all__` or, if it is missing, those that they define."""
 
 
 def call(thing: Any) -> str:
-    """Return "(a, b=, *, c)", the parameters of a call; "" for what has no signature of its own."""
+    """Return the parameters of a callable as "(a, b=, *, c)", or "" if it has no signature."""
     try:
         parameters = inspect.signature(thing).parameters.values()
     except (TypeError, ValueError):
@@ -43,7 +43,7 @@ def call(thing: Any) -> str:
 
 
 def own(thing: type) -> list[type]:
-    """Return the class and its bases, those from outside left out."""
+    """Return the class and its bases that are defined in the two packages."""
     return [c for c in thing.__mro__ if c.__module__.startswith(("minintk", "analytic"))]
 
 
@@ -57,7 +57,7 @@ def members(thing: type) -> list[str]:
 
 
 def line(name: str, thing: Any) -> str:
-    """Return the line of a name."""
+    """Return the line of surface.txt for a name."""
     if inspect.isclass(thing):  # outside classes and exceptions have signatures that depend on Python's version
         made = any({"__init__", "__new__"} & {*vars(c)} for c in own(thing))
         return " ".join([name + call(thing) * made, *members(thing)])
@@ -78,7 +78,7 @@ def surface() -> str:
 
 
 def changes(old: str, new: str) -> list[str]:
-    """Return the lines that differ, "- " before an old one and "+ " before a new one."""
+    """Return the lines that differ, old lines after "- " and new lines after "+ "."""
     a, b = old.splitlines(), new.splitlines()
     return [f"- {one}" for one in a if one not in b] + [f"+ {one}" for one in b if one not in a]
 

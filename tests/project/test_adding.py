@@ -1,4 +1,4 @@
-"""Test that the examples of docs/reference/extending.md obey the laws of all classes, and that wrong ones do not."""
+"""Test that the examples of docs/reference/extending.md obey the laws of all classes, and wrong variants do not."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif("reference/extending" not in PAGES, reason="ther
 
 @cache
 def page() -> Any:
-    """The page as a module, so that its classes can be pickled."""
+    """Return the code of the page as a module, so that its classes can be pickled."""
     module = sys.modules["extending_page"] = ModuleType("extending_page")
     for block in CODE.findall(PAGES["reference/extending"].read_text(encoding="utf-8")):
         exec(compile(block, "extending.md", "exec"), vars(module))

@@ -1,4 +1,4 @@
-"""Test benchmarks/ without its peers: regressions in the history, limits, reports, and right answers."""
+"""Test benchmarks/ without peer libraries: detection of regressions, limits, reports, and correct answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def benchmarks(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return {name: module} of benchmarks/."""
+    """Return a function that imports a module of benchmarks/ by its name."""
     if not (ROOT / "benchmarks" / "rows.py").exists():
         pytest.skip("there are no benchmarks in this tree (an installed package, say)")
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
@@ -69,7 +69,7 @@ def test_a_limit_is_the_longest_part_at_the_rate_of_the_rows_precision(benchmark
 
 
 def test_an_interval_holds_the_median_of_a_lopsided_law_as_often_as_it_says(benchmarks: Any) -> None:
-    """Ratios e^z, median 1: of five and of fifteen rounds, within three standard errors; one rank less, refused."""
+    """Check the coverage for ratios e^z, of median 1, in 5 and 15 rounds. Intervals that are one rank narrower fail."""
     rng, runs = np.random.default_rng(0), 4000
     for rounds, k, misses in ((5, 1, 2 / 2**5), (15, 4, 2 * 576 / 2**15)):
         ratios = np.exp(rng.standard_normal((runs, rounds)))
@@ -98,7 +98,7 @@ def test_a_report_replaces_its_processors_part_alone(benchmarks: Any) -> None:
 
 
 def test_networks_are_the_same_to_minintk(benchmarks: Any) -> None:
-    """Names and shapes of the weights agree, and AlexNet has the published number of them."""
+    """Names and shapes of the weights agree, and AlexNet has the published number of weights."""
     networks = benchmarks("networks")
     cases = (
         (networks.mlp(5, 3), (7,), True), (networks.lenet(1), (28, 28, 1), True),
@@ -115,7 +115,7 @@ def test_networks_are_the_same_to_minintk(benchmarks: Any) -> None:
 
 @pytest.mark.parametrize("linear", [False, True])
 def test_references_are_right(benchmarks: Any, linear: bool) -> None:
-    """A small residual network agrees with ours after two steps. One step more and another rate are refused."""
+    """For a small residual network, the reference agrees with minintk after two steps. A third step is detected."""
     networks, single = benchmarks("networks"), benchmarks("single")
     net = networks.resnet(not linear, 2)
     a = single.inputs(net, (8, 8, 3), 6, 10, False)
@@ -148,7 +148,7 @@ def test_references_of_kernels_are_right(benchmarks: Any, activation: str, monke
 
 
 def test_levels_of_pooled_runs(benchmarks: Any) -> None:
-    """One of 30 runs fails one of two right rows, and one misses its control."""
+    """In 30 runs, one fails one of its two right rows, and one does not detect its control."""
     levels = benchmarks("levels")
 
     def line(right: str, control: str) -> dict[str, Any]:
@@ -182,7 +182,7 @@ def times(text: str) -> list[float]:
 
 
 def quoted(row: str, tables: list[str]) -> bool:
-    """True if some table of results has both times of a README's row, to two digits, and so their ratio."""
+    """True if a table of results has both times of a row of the README, to 1.5 %, and the row's ratio is right."""
     ours, peer, ratio = row.strip("|").split("|")[1:]
     one, two = times(ours)[0], times(peer)[0]
     sides = [re.findall(r"(?m)^\| (.+?) +\|(.*)\|$", table) for table in tables]

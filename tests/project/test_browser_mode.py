@@ -1,4 +1,4 @@
-"""Test the library as in a browser: with no threads, processes or mapped files, where nothing can be installed."""
+"""Test the library as in a browser, without threads, processes, mapped files, Numba or CuPy."""
 
 import json
 import os
@@ -15,7 +15,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("[0-9]*.md"))
 QUICK = {"2-kernels"}
-"""Notebooks of a few seconds; the others are marked slow."""
+"""Notebooks that take a few seconds; the others are marked slow."""
 
 VERIFY = """
 import sys
@@ -68,9 +68,9 @@ print(run.history.last)
 
 
 def printed(*paths: Path) -> list[str]:
-    """Run these files as in a browser and return the lines they print; fail with their message if one of them failed.
+    """Run files as in a browser and return the lines that they print. If a file fails, raise AssertionError.
 
-    The last line counts what they asked for.
+    The last line counts the threads, processes and maps that were requested.
     """
     settings = os.environ | {"MPLBACKEND": "agg", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "4"}
     command = [sys.executable, str(HERE / "browser.py"), *map(str, paths)]
@@ -80,7 +80,7 @@ def printed(*paths: Path) -> list[str]:
 
 
 def run(*paths: Path) -> dict[str, int]:
-    """Run these files as in a browser and count what they asked for."""
+    """Run files as in a browser, and return the numbers of threads, processes and maps that they requested."""
     asked: dict[str, int] = json.loads(printed(*paths)[-1])
     return asked
 
@@ -92,7 +92,7 @@ def written(folder: Path, code: str) -> Path:
 
 
 def test_thirty_lines(tmp_path: Path) -> None:
-    """The README's lines print what it says, except for the last digit."""
+    """The README's code prints the output shown there, up to the last digit."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     code, shown = (text.split(f"```{kind}\n")[1].split("```")[0] for kind in ("python", "text"))
     said = printed(written(tmp_path, code))[:-1]
@@ -115,7 +115,7 @@ def test_a_small_verify(tmp_path: Path) -> None:
 
 def test_the_grader_without_its_isolation(tmp_path: Path) -> None:
     asked = run(written(tmp_path, GRADER.format(tiny=str(ROOT / "tests" / "minintk" / "grade"))))
-    assert asked["processes"] == 1  # the last one, which says what to do instead
+    assert asked["processes"] == 1  # by the last call, whose error says what to do instead
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Test that the checker of claims refuses a new sentence, a lost entry, and missing evidence."""
+"""Test that the checker of claims fails on a new sentence, a lost entry, and missing evidence."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def f():
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A README with one claim, a test for it, and the record of both."""
+    """Return a folder with a README of one claim, a test for it, and the record of both."""
     for name, text in {
         "README.md": "It is exact. It is small.\n",
         "tests/test_it.py": "def test_it() -> None: ...\n",

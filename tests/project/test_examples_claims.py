@@ -1,4 +1,4 @@
-"""Test scripts that rerun a claim. Their rows agree at a small size, and do not if the script measures nothing."""
+"""Test scripts that rerun a claim: their rows agree at a small size, and do not if `work` ignores the grid."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 from tests.project.reruns import EXAMPLES, importable
 
 PAPERS: dict[str, dict[str, Any]] = {}
-"""Test scripts that rerun a claim. Their rows agree at a small size, and do not if the script measures nothing."""
+"""{script of examples/: arguments of a small run}."""
 
 ON_THE_PAGE = {"linearisation_by_width": {"widths": (16, 64, 256), "seeds": 6, "steps": 30}}
-"""Test scripts that rerun a claim. Their rows agree at a small size, and do not if the script measures nothing."""
+"""{script of PAGE: arguments of a small run}."""
 PAGE = EXAMPLES.parent / "docs" / "project" / "adding.md"
 
 
@@ -37,7 +37,7 @@ def check_rows(script: Any, folder: Path, sizes: dict[str, Any]) -> None:
 
 
 def blind(script: Any) -> Any:
-    """Return the script's `work` at the first point of every axis but the seeds."""
+    """Return a version of the script's `work` that uses the first value of every axis except the seeds."""
     right, first = script.work, dict[str, Any]()
 
     def work(**point: Any) -> Any:

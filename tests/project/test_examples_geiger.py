@@ -1,4 +1,4 @@
-"""Test scripts for Geiger et al. 2020. Reduced runs support the claims, and wrong numbers are refused."""
+"""Test scripts for Geiger et al. 2020. Reduced runs support the claims, and the checks fail on wrong numbers."""
 
 import importlib
 from collections.abc import Callable
@@ -51,7 +51,7 @@ def check_linear(found: Found) -> None:
 
 
 def check_frozen(found: Found) -> None:
-    """Check that the last kernel does what the network does, and the first does not."""
+    """Check that the last kernel performs like the network, and the first kernel worse."""
     last, first = (found["behind"][f"sparse, feature, {kind}"][0] for kind in ("last", "first"))
     assert abs(last[0]) < last[1] + 0.02
     assert first[0] - last[0] > 0.05
@@ -66,7 +66,7 @@ def check_phase(found: Found) -> None:
 
 
 def check_cnn(found: Found) -> None:
-    """Check that networks learned, with smaller batches where steps are smaller."""
+    """Check that networks learned, with smaller batches for smaller steps."""
     assert all(error[0][0] < 0.45 for error in found["error"].values())
     assert found["batch"][0][0] < found["batch"][1][0]
 
@@ -109,11 +109,11 @@ PAPERS: dict[str, tuple[dict[str, Any], Callable[[Found], None], Found]] = {
         {"batch": [[20.0], [10.0]]},
     ),
 }  # fmt: skip
-"""Test scripts for Geiger et al. 2020. Reduced runs support the claims, and wrong numbers are refused."""
+"""{script: (arguments of a reduced run, check of its numbers, wrong numbers)}."""
 
 
 LONG = {*PAPERS} - {"linear_until_t1"}
-"""Test scripts for Geiger et al. 2020. Reduced runs support the claims, and wrong numbers are refused."""
+"""Scripts marked slow."""
 
 TINY: dict[str, dict[str, Any]] = {
     "lazy_and_feature_phase": {
@@ -139,7 +139,7 @@ def test_script(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_every_size_is_taken() -> None:
-    """`main` accepts what `--scale evening` and `--scale paper` pass."""
+    """`main` accepts the arguments of `--scale evening` and `--scale paper`."""
     for name in PAPERS:
         module = importlib.import_module(name)
         assert set(module.SIZES) == {"small", "evening", "paper"}
@@ -148,7 +148,7 @@ def test_every_size_is_taken() -> None:
 
 
 def test_runs_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run with the strict stand-in for GPU arrays gives the same numbers and leaves nothing to NumPy."""
+    """A run with the strict stand-in for GPU arrays gives similar numbers and converts no array implicitly."""
     shared = importlib.import_module("geiger")
     calls: dict[str, tuple[str, tuple[Any, ...]]] = {
         "kernel_movement_exponents": ("moved", ("digits", 14, 8, 1.0, 2, 0.1, (0, 1))),
@@ -185,7 +185,7 @@ def test_a_network_too_narrow_is_a_diverged_run() -> None:
 
 
 def test_the_stopping_rule_ends_at_the_size() -> None:
-    """Each network stops where the root mean square of its outputs is 1, up to a step. With a hinge it continues."""
+    """Each network stops when the root mean square of its outputs reaches 1. Without `until`, it continues."""
     geiger = importlib.import_module("geiger")
     (x, y), _ = geiger.task("digits", 20, 1)
     net = geiger.network(12, 2)

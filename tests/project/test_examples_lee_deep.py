@@ -1,4 +1,4 @@
-"""Test scripts for deep networks of Lee et al. 2019. Reduced runs support the claims, and wrong numbers are refused."""
+"""Test scripts for deep networks of Lee et al. 2019. Reduced runs support the claims; checks fail on wrong numbers."""
 
 import importlib
 from collections.abc import Callable
@@ -89,7 +89,7 @@ PAPERS: dict[str, tuple[dict[str, Any], Callable[[Found], None], Found]] = {
         {"Flatten NTK": {"exponent": (-0.25, 0.05, "seeds")}},
     ),
 }
-"""Test scripts for deep networks of Lee et al. 2019. Reduced runs support the claims, and wrong numbers are refused."""
+"""{script: (arguments of a reduced run, check of its numbers, wrong numbers)}."""
 
 TINY: dict[str, dict[str, Any]] = {
     "lee_wide_resnet": {
@@ -102,16 +102,16 @@ TINY: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", scripts(PAPERS, {*TINY}))  # on every change their short forms
+@pytest.mark.parametrize("name", scripts(PAPERS, {*TINY}))  # by default, only their TINY runs are tested
 def test_script(name: str, tmp_path: Path) -> None:
     check_script(name, PAPERS[name], tmp_path)
 
 
 @pytest.mark.parametrize("name", sorted(PAPERS))
 def test_script_on_a_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`--scale paper` as on a GPU, on the strict stand-in: the same numbers, nothing left to NumPy.
+    """A run with the strict stand-in for a GPU makes the same claims and converts no array implicitly.
 
-    Without the warning before each run of three steps, which takes ten times as long as they do.
+    The check that warns of unstable rates is disabled, because it takes ten times as long as the three steps of a run.
     """
     monkeypatch.setattr("minintk.training.train.warn_if_unstable", lambda *_, **__: None)
     module, shared, common = (importlib.import_module(each) for each in (name, "lee_training", "common"))
@@ -137,7 +137,7 @@ def near(a: Any, b: Any) -> None:
 
 
 def test_every_size_is_taken() -> None:
-    """`main` accepts what `--scale evening` and `--scale paper` pass."""
+    """`main` accepts the arguments of `--scale evening` and `--scale paper`."""
     for name in PAPERS:
         module = importlib.import_module(name)
         assert set(module.SIZES) == {"small", "evening", "paper"}
@@ -154,7 +154,7 @@ def test_a_run_that_diverges_is_a_record() -> None:
 
 
 def test_training_side_by_side() -> None:
-    """A linear network equals its linearisation. Another network leaves it, with equal starts and batches."""
+    """A linear network equals its linearisation. With equal starts and batches, a nonlinear network departs from it."""
     shared = importlib.import_module("lee_training")
     train, test = shared.ten_classes("digits", 60, 8, flat=True)
     how: dict[str, Any] = {"loss": mn.softmax_cross_entropy, "lr": 0.1, "momentum": 0.9, "batch": 16, "seed": 3}

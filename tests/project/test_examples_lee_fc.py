@@ -1,6 +1,6 @@
 """Test scripts for fully connected networks of Lee et al. 2019.
 
-Reduced runs support the claims, and wrong ones are refused.
+Reduced runs support the claims, and the checks fail on wrong numbers.
 """
 
 import importlib
@@ -32,9 +32,9 @@ def check_movement(found: Found) -> None:
 
 
 def check_ensemble(found: Found) -> None:
-    """Check both theories within 3 half-widths and the O(1/n) of width 64.
+    """Check both theories to 1.5 half-widths and 0.15, the O(1/n) of width 64.
 
-    That of all layers refuses the top layer's.
+    Networks with all layers trained must not agree with the theory of the top layer.
     """
     for name in ("all", "top"):
         for mean, half, *_ in found[name].values():
@@ -108,10 +108,7 @@ PAPERS: dict[str, tuple[dict[str, Any], Callable[[Found], None], Found]] = {
         {"NTK, in M": [(0.0, 0.1, "seeds", 9), (0.0, 0.1, "seeds", 9)]},
     ),
 }
-"""Test scripts for fully connected networks of Lee et al. 2019.
-
-Reduced runs support the claims, and wrong ones are refused.
-"""
+"""{script: (arguments of a reduced run, check of its numbers, wrong numbers)}."""
 
 
 TINY: dict[str, dict[str, Any]] = {
@@ -125,10 +122,7 @@ TINY: dict[str, dict[str, Any]] = {
 
 
 LONG = {"lee_linearisation", "lee_parametrizations", "lee_width_and_data"}
-"""Test scripts for fully connected networks of Lee et al. 2019.
-
-Reduced runs support the claims, and wrong ones are refused.
-"""
+"""Scripts marked slow."""
 
 
 @pytest.mark.parametrize("name", scripts(PAPERS, LONG))
@@ -138,7 +132,7 @@ def test_script(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(PAPERS))
 def test_script_on_a_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`--scale paper` with the strict stand-in for a GPU gives the same table and leaves nothing to NumPy."""
+    """A run with the strict stand-in for a GPU makes the same claims and converts no array implicitly."""
     module, lee, common = (importlib.import_module(each) for each in (name, "lee", "common"))
     on_host = module.main(common.Setting(name), **TINY[name])
     moved = on_standin(monkeypatch, lee, module)
@@ -151,7 +145,7 @@ def test_script_on_a_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def assert_near(a: Any, b: Any) -> None:
     """Check that numbers agree within float32's rounding, which a few steps amplify.
 
-    Words must agree outside the table.
+    Strings outside the table must be equal.
     """
     if isinstance(a, dict):
         for key in a.keys() - {"table"}:
@@ -166,7 +160,7 @@ def assert_near(a: Any, b: Any) -> None:
 
 
 def test_every_size_has_the_same_arguments() -> None:
-    """`main` accepts what `--scale evening` and `--scale paper` pass."""
+    """All scales of a script set the same arguments."""
     for name in PAPERS:
         sizes = importlib.import_module(name).SIZES
         assert set(sizes) == {"small", "evening", "paper"}

@@ -1,4 +1,4 @@
-"""Test scripts for linearised networks in two papers. Reduced runs support the claims, and wrong ones are refused."""
+"""Test scripts for linearised networks in two papers. Reduced runs support the claims; checks fail on wrong numbers."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def _scripts_importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_iterative(found: Found) -> None:
-    """Check that K = 1 and infinity learn where no finite K > 1 does.
+    """Check that K = 1 and K = infinity learn at rates at which no other K learns.
 
-    All runs inside the bound learn, and some are inside.
+    At least one run is inside the stability bound, and all such runs learn.
     """
     first, *finite, last = found["largest"]
     assert min(first, last) > max(finite) > 0
@@ -70,7 +70,7 @@ def check_exact(found: Found) -> None:
 
 
 def check_threshold(found: Found) -> None:
-    """Check that at N near the rank of J fewer digits are better, only in a narrow network."""
+    """Check that fewer digits are better than N near the rank of J, but only in a narrow network."""
     by = found["shifts up to 0"]
     few, *middle, _ = by["x1"]
     assert min(m[0] for m in middle) < few[0] - 0.03
@@ -120,7 +120,7 @@ PAPERS: dict[str, tuple[dict[str, Any], Callable[[Found], None], Found]] = {
         {"AlexNet": [(0.1, 0.0)]},
     ),
 }
-"""Test scripts for linearised networks in two papers. Reduced runs support the claims, and wrong ones are refused."""
+"""{script: (arguments of a reduced run, check of its numbers, wrong numbers)}."""
 
 TINY: dict[str, dict[str, Any]] = {
     "iterative_linearisation": {"periods": (1, 8, inf), "n_train": 10, "rates": 2, "lowest": (1.0, 4.0)},
@@ -133,14 +133,14 @@ TINY: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", scripts(PAPERS, {*TINY}))  # on every change their short forms
+@pytest.mark.parametrize("name", scripts(PAPERS, {*TINY}))  # by default, only their TINY runs are tested
 def test_script(name: str, tmp_path: Path) -> None:
     check_script(name, PAPERS[name], tmp_path)
 
 
 @pytest.mark.parametrize("name", sorted(TINY))
 def test_script_on_a_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`--scale paper` with the strict stand-in for a GPU gives the same table and leaves nothing to NumPy."""
+    """A run with the strict stand-in for a GPU gives the same table and converts no array implicitly."""
     module, common = importlib.import_module(name), importlib.import_module("common")
     monkeypatch.setattr(module, "ceil", lambda steps: min(ceil(steps), 600), raising=False)  # 15,000 for K = infinity
     on_host = module.main(common.Setting(name), **TINY[name])
@@ -152,7 +152,7 @@ def test_script_on_a_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_windows_are_iterative_linearisation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows on the Gram matrix and step by step end where `mn.train` of the model does, up to rounding."""
+    """Windows computed from the Gram matrix and step by step end at the theta of `mn.train`, up to rounding."""
     windows = importlib.import_module("windows")
     rng = np.random.default_rng(0)
     net = mn.Network(mn.Sequential(mn.Dense(7), mn.Tanh(), mn.Dense(3)), (4,))
@@ -170,7 +170,7 @@ def test_windows_are_iterative_linearisation(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_curvature_is_that_of_the_linear_models_loss() -> None:
-    """Second differences of t -> L(f_lin(theta_0 + t v)) never exceed it, and reach it at the top eigenvector."""
+    """The curvature is the largest eigenvalue of J' H J, for the Hessian H of the loss with respect to the outputs."""
     windows = importlib.import_module("windows")
     rng = np.random.default_rng(0)
     net = mn.Network(mn.Sequential(mn.Dense(7), mn.Tanh(), mn.Dense(3)), (4,))

@@ -14,7 +14,7 @@ from tests.project.reruns import Found, check_script, importable, scripts
 def check_lecture(found: Found) -> None:
     """Check that norms grow as the lecture says and features move in muP.
 
-    Narrow networks' rates must suit wide ones.
+    The best rates of narrow networks must suit wide networks.
     """
     powers = {name: value[0] for name, value in found["exponents"].items()}
     assert abs(powers["|W1|"] - 0.5) < 0.2

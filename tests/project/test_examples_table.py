@@ -41,13 +41,13 @@ def measured(shared: Any, *values: tuple[float, float]) -> list[Any]:
         ("above", [(2, nan)], (0.0,), None),
         ("above", [(2, 0)], (0.0,), True),
         ("near", [(0.002, 0.02)], (0, 0.05), True),
-        ("near", [(0.022, 0.146)], (0, 0.05), None),  # wider than what it should tell apart
+        ("near", [(0.022, 0.146)], (0, 0.05), None),  # wider than the difference that it should resolve
         ("near", [(0.016, 0.001), (0.2, 0.06)], (0, 0.004), False),
         ("near", [(0.0, nan)], (0, 0.05), None),
         ("near", [(-0.45, 0.04)], (-0.5, 0.1), True),
         ("near", [(-0.45, 0.06)], (-0.5, 0.1), None),  # reaches -.39
         ("near", [(0.995, 0.005), (0.978, 0.007), (0.941, 0.012)], (1.0, 0.1), True),
-        ("at_most", [(-0.34, 0.17)], (-0.5,), None),  # a hair below is not shown to be below
+        ("at_most", [(-0.34, 0.17)], (-0.5,), None),  # the interval just reaches the bound
         ("at_most", [(-0.9, 0.1)], (-0.5,), True),
         ("at_most", [(-0.2, 0.1)], (-0.5,), False),
         ("below", [(0.31, 0.04)], (0.1,), False),  # 31 % is not close
@@ -84,13 +84,13 @@ def test_a_row_has_one_level(shared: Any, many: int) -> None:
         any(shared.near([interval(v)], 1, 0.1).agrees is False for v in 1.1 + 0.1 * rng.standard_normal((12, 5)))
         for _ in range(rows // 4)
     ]
-    assert np.mean(each) > most  # the control: a level for each number is none for the row
+    assert np.mean(each) > most  # the control: a level for each number is not a level for the row
 
 
 def test_more_seeds_make_a_right_number_agree(shared: Any) -> None:
-    """A finite width is 4 % off.
+    """A finite width causes a deviation of 4 %.
 
-    The old rule, which held the paper's number exactly, would refuse it with 4,000 seeds.
+    The old rule, without a margin around the paper's number, would call this a difference with 4,000 seeds.
     """
     interval = importlib.import_module("intervals").interval
     rng = np.random.default_rng(1)
@@ -138,7 +138,7 @@ def test_the_page_counts_every_row_once(shared: Any) -> None:
 
 @pytest.mark.parametrize(("target", "sign"), [(1.0, 1), (1.3, -1)])
 def test_so_many_more_seeds_decide(shared: Any, target: float, sign: int) -> None:
-    """Values are repeated. The number that `more` returns decides, and a tenth less does not."""
+    """With `more` times as many values, plus a tenth, the interval decides. With a tenth less, it does not."""
     values = np.random.default_rng(2).standard_normal(200)
     values = 1.06 + 2 * (values - values.mean()) / values.std()  # a third of a standard error from either margin
 
@@ -153,7 +153,7 @@ def test_so_many_more_seeds_decide(shared: Any, target: float, sign: int) -> Non
 
 
 def test_the_price_of_a_size_is_right_within_a_factor_of_three(shared: Any) -> None:
-    """By scripts that ran on digits and at larger sizes, from a sixth of the work to a fiftieth."""
+    """Compare scripts that ran on digits with their runs at larger sizes, which took 6 to 50 times the work."""
     ledger, folder, off, larger = importlib.import_module("ledger"), EXAMPLES.parent / "docs" / "papers", [], []
     kept = {path.stem: json.loads(path.read_text("utf-8")) for path in folder.glob("*.json")}
     for name, small in kept.items():
@@ -207,7 +207,7 @@ def test_sizes_on_the_command_line(shared: Any, tmp_path: Path, monkeypatch: pyt
 def test_starters_that_end_together_keep_the_result(
     shared: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second starter writes its files between the first one's file and its rename."""
+    """The second process writes its files after the first has written a file and before it renames this file."""
     running, rows = importlib.import_module("running"), importlib.import_module("claim_rows")
     right, others = os.replace, [Path("one.json"), Path("one.png")]
 
@@ -262,7 +262,7 @@ def test_parts_that_end_together_add_their_times(shared: Any, tmp_path: Path, mo
 
 
 def test_a_rerun_is_compared_number_by_number(shared: Any, tmp_path: Path) -> None:
-    """One of three numbers is beyond the root of the sum of squares. One verdict flips, and one becomes undecided."""
+    """One of three numbers changes beyond the root of the sum of squares. One verdict flips; one becomes undecided."""
     replicate, page = importlib.import_module("replicate"), importlib.import_module("papers_page")
     texts = (
         ("1.0 ± 0.3; b = -0.5 (-0.6 to -0.4)", "1.5 ± 0.3; b = -0.5 (-0.6 to -0.4)"),

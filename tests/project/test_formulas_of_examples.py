@@ -1,4 +1,4 @@
-"""Test formulas of the papers' scripts against others, at small sizes; the scripts' own checks are slower."""
+"""Test formulas of the papers' scripts against other formulas at small sizes. Checks of whole scripts are slower."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def share_right(f: Any, y: Any) -> float:
 
 
 def test_exact_solution_ridge_and_stopped_flow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Weights w of f_0 + J w come from a pseudo-inverse, (J'J + ridge)^-1 J' b, and a matrix exponential."""
+    """Compare the weights w of f_0 + J w with a pseudo-inverse, (J'J + ridge)^-1 J' b, and a matrix exponential."""
     threshold, module, time = script("interpolation_threshold"), script("exact_linearised_lenet"), 2000.0
     net, theta0, (x, y, x_test, y_test) = threshold.problem("digits", 60, 0, 1, 3)
     found = module.solved("digits", 60, 0, 1, 3, time)
@@ -44,7 +44,7 @@ def test_exact_solution_ridge_and_stopped_flow(monkeypatch: pytest.MonkeyPatch) 
     gram = J.T @ J
     ridges = [
         share_right(f0 + across @ np.linalg.solve(gram + ridge * np.eye(len(gram)), J.T @ b), y_test[:, 0])
-        for ridge in module.RIDGES[3:]  # smaller ones are not told apart here
+        for ridge in module.RIDGES[3:]  # smaller ridges give equal outputs here
     ]
     assert found["ridge"][3:] == pytest.approx(ridges, abs=1e-9)
     assert len(set(ridges)) > 2
@@ -71,7 +71,7 @@ def test_least_squares_of_more_examples_than_weights() -> None:
 
 @pytest.mark.parametrize(("side", "width", "weights"), [(8, 1, 881), (8, 2, 3361), (28, 1, 1991)])
 def test_the_reduced_lenet_has_the_papers_share_of_weights(side: int, width: int, weights: int) -> None:
-    """50 k^2 + 20 k + 1 at k = 4 width; 881 / 867 and 1991 / 1960 are 60,941 / 60,000."""
+    """Side 8 gives 50 k^2 + 20 k + 1 weights, k = 4 width. 881 / 867 and 1991 / 1960 are near 60,941 / 60,000."""
     net = mn.Network(script("interpolation_threshold").reduced((side, side, 1), width), (side, side, 1))
     assert net.size == weights
 
@@ -100,7 +100,7 @@ def test_effective_ranks_are_of_singular_values() -> None:
 
 
 def test_the_frozen_kernel_learns_by_its_own_flow() -> None:
-    """Small steps of f' = -K dL/df from zero agree, for the mean L of hinges of scale alpha over alpha^2."""
+    """Outputs agree with small steps of f' = -K dL/df from zero, where L is the mean of hinges divided by alpha^2."""
     geiger = script("geiger")
     (x, y), (x_test, _) = geiger.task("sparse", 12, 5, "float64")
     net = geiger.network(10, 2)
@@ -114,7 +114,7 @@ def test_the_frozen_kernel_learns_by_its_own_flow() -> None:
 
 
 def test_speeds_of_layers_are_products_with_their_jacobians() -> None:
-    """Check dz/dt = -J_l J' dL/df at t = 0 for the Jacobian J_l of the first layers.  1 % more is refused."""
+    """Check dz/dt = -J_l J' dL/df at t = 0 for the Jacobian J_l of the first layers.  An error of 1 % is detected."""
     module, geiger, depth = script("linear_until_t1"), script("geiger"), 3
     (x, y), net = geiger.task("digits", 12, 5, "float64")[0], geiger.network(10, depth)
     found = module.speed("digits", 12, depth, 10, (0, 1))
@@ -162,7 +162,7 @@ def test_statistics_of_trajectories_forget_which_image_it_was() -> None:
 def test_a_linearisation_decays_towards_its_start_at_ten_times_the_rate(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Weights, batches and decay lr x weight_decay are equal, at rates of one, one and ten."""
+    """Start and batches are equal, the rates are 1 : 1 : 10, and linearised networks decay towards the start."""
     module, seen = script(name), []
 
     def kept(model: Any, theta0: Any, x: Any, y: Any, **how: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Test benchmarks/gpu.py without a GPU: its parts on the stand-in, what it writes as it runs, and wrong results."""
+"""Test benchmarks/gpu.py without a GPU: its parts on the stand-in, its files during a run, and wrong results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 PARTS = "vectors", "training", "tangents", "solves"
 QUICKEST = {"vectors": (1,), "training": (0, 3), "tangents": (1,), "solves": (0, 2)}
-"""Rows of each part that the tests run every day."""
+"""Rows of each part that the default tests run."""
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -49,7 +49,7 @@ def test_every_part_runs_to_its_end(gpu: Any, tmp_path: Path, monkeypatch: pytes
 
 
 def work(gpu: Any, error: float) -> Any:
-    """Return a product on a device that is off by a given amount."""
+    """Return work whose product is off by `error` on a device."""
 
     def make(to: Any) -> Any:
         x = to(np.eye(3) + 1)

@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests/kit/golden.py", ROOT / "tests/kit/golden_clipped.py"
 MANY = 8
-"""Significant digits from which nobody sees where a number comes from; 1e-8 and 10_000_000 have one."""
+"""The number of significant digits from which a number needs a recorded source; 1e-8 and 10_000_000 have one digit."""
 
 NUMBER = re.compile(r"(?<![\w.])\d[\d_]*\.\d+(?:[eE][+-]?\d+)?|(?<![\w.])\.\d+")
 
@@ -21,7 +21,7 @@ def many(text: str) -> list[str]:
 
 
 def literals(code: str) -> Iterator[str]:
-    """Return those in a module's code and in its strings, except docstrings."""
+    """Yield such numbers in a module's code and in its strings, except docstrings."""
     tree = ast.parse(code if many(code) else "")  # most modules have none anywhere
     bare = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings: doctest checks them
     for node in ast.walk(tree):

@@ -1,4 +1,4 @@
-"""Test make.py without installing: which Python it takes, when it installs, and its messages where it cannot."""
+"""Test make.py without installing: which Python it uses, when it installs, and its messages if it cannot."""
 
 import importlib
 import re
@@ -15,7 +15,7 @@ FATAL = "-W error -W ignore:invalid value encountered in matmul:RuntimeWarning"
 
 
 class Checkout:
-    """make.py in an empty folder of its own, with its child processes replaced by a record and set answers."""
+    """make.py in an empty folder, with child processes replaced by a record of commands and fixed exit statuses."""
 
     def __init__(self, make: ModuleType, root: Path) -> None:
         self.make, self.root, self.calls, self.failing = make, root, [], set()  # type: ignore[var-annotated]
@@ -123,7 +123,7 @@ def test_the_lowest_versions_are_those_that_pyproject_names(
     held = (place / "lowest.txt").read_text().split()
     assert [line.replace("==", ">=") for line in held] == asked
     assert all("==" in line for line in held)
-    monkeypatch.setattr(sys, "version_info", (3, 13, 0))  # another Python hands over, where there is one
+    monkeypatch.setattr(sys, "version_info", (3, 13, 0))  # another Python calls Python 3.11, if it exists
     monkeypatch.setattr(checkout.make.shutil, "which", {"python3.11": sys.executable}.get)
     assert checkout.run("lowest")[1][-1] == f"{ROOT / 'make.py'} lowest"
     checkout.failing = {"sys.exit"}
@@ -191,7 +191,7 @@ def test_no_network_is_explained_and_tried_again_next_time(
     checkout.failing = set()
     status, calls = checkout.run("verify")
     assert status == 0
-    assert not any("venv --clear" in c for c in calls)  # the environment itself was whole
+    assert not any("venv --clear" in c for c in calls)  # the environment itself was complete
 
 
 def test_no_ensurepip_falls_back_to_virtualenv(checkout: Checkout) -> None:
@@ -253,7 +253,7 @@ def test_python_runs_files_of_the_folder_that_the_caller_is_in(
         patch.setattr(checkout.make.subprocess, "call", watch)
         assert (checkout.make.main(["python", "mine.py"]), checkout.make.main(["verify"])) == (0, 0)
     mine, verify = (cwd for line, cwd in found if line.endswith(("mine.py", "verify")))
-    assert mine is None  # no folder named: the caller's
+    assert mine is None  # None: the caller's folder
     assert verify == (None if handed_over else str(checkout.root))
 
 
@@ -296,7 +296,7 @@ def test_child_processes_do_not_inherit_another_python(monkeypatch: pytest.Monke
 
 
 def test_the_workflow_calls_commands_that_there_are() -> None:
-    """.github/workflows/ci.yml: every command of make.py it names, and the Pythons that pyproject.toml names."""
+    """Commands of make.py in .github/workflows/ci.yml exist, and pyproject.toml names its Pythons."""
     workflow = ROOT / ".github" / "workflows" / "ci.yml"
     if not workflow.exists():
         pytest.skip("there is no workflow in this tree (an sdist, say)")

@@ -1,6 +1,6 @@
-"""Test plausible mistakes, one line each: the error says what was expected and what came, before any work.
+"""Test the errors for plausible mistakes: each says what was expected and what was passed, before any computation.
 
-Mistakes about a single file are in that file's test; here are those that someone new to the library makes.
+These are mistakes of new users across the library. Tests of a file contain the mistakes that concern only this file.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +13,7 @@ import pytest
 import analytic
 import minintk
 
-mn: Any = minintk  # mistakes in types are meant here: mypy would tell of them
+mn: Any = minintk  # wrong types are intended here, and mypy must not report them
 an: Any = analytic
 dg = mn.diagnostics
 SPEC = mn.Sequential(mn.Dense(8, w_std=2**0.5, b_std=0.1), mn.ReLU(), mn.Dense(1))
@@ -196,7 +196,7 @@ def test_a_mistake_is_refused_in_words(mistake: str, tmp_path: Path, monkeypatch
 
 
 def test_what_is_right_is_not_refused(tmp_path: Path) -> None:
-    """The same calls, meant well: NumPy's scalars, lists of times, a schedule, an optimiser made for each network."""
+    """Similar valid calls raise no error: NumPy's scalars, lists of times, and an optimiser made for each network."""
     assert len(list(train(steps=np.int64(1), lr_scales={"0.W": np.float32(0.5)}))) == 2
     assert mn.Network(SPEC, [np.int64(5)]).size == NET.size
     assert [m.t for m in flow(times=[np.float32(0.5), 1])] == [0.0, 0.5, 1.0]

@@ -45,7 +45,7 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def roots(tmp_path: Path) -> Path:
-    """A script like those of examples/; without the file `go` it does not end."""
+    """Return a script like those of examples/. It does not end without the file `go`."""
     (tmp_path / "go").touch()
     path = tmp_path / "examples" / "roots.py"
     path.parent.mkdir()
@@ -65,7 +65,7 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="lo
 def alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):  # which of them depends on when it ends
+    except (FileNotFoundError, ProcessLookupError):  # which error depends on when the process ends
         return False
 
 
@@ -79,7 +79,7 @@ def all_end(pids: list[int], within: float = 20.0) -> bool:
 
 
 def workers_of(folder: Path, at_least: int) -> list[int]:
-    """The processes in which `root_of` has begun, once there are so many."""
+    """Wait until `root_of` has begun in `at_least` processes, and return their ids."""
     end = time.monotonic() + 60
     while time.monotonic() < end:
         found = [int(path.name.split("-")[1]) for path in folder.glob("pid-*")]
@@ -110,7 +110,7 @@ def test_a_script_killed_goes_on_and_ends_with_the_same_bytes(roots: Path, tmp_p
         time.sleep(0.02)
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
-    assert all_end(pids + workers_of(tmp_path, 1))  # a worker outlives its parent in no case
+    assert all_end(pids + workers_of(tmp_path, 1))  # no worker outlives its parent
     kept = {path: path.stat().st_mtime_ns for path in records.glob("*.json")}
     assert 0 < len(kept) < 10
     (tmp_path / "go").touch()
@@ -143,14 +143,14 @@ def test_reproduce_killed_takes_its_script_along(roots: Path, tmp_path: Path) ->
 
 @pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_reproduce_runs_a_script_to_its_end(times: int, roots: Path, tmp_path: Path) -> None:
-    """Its thread that waits for the end of reproduce does not keep it from ending."""
+    """The thread in which a script waits for the end of `reproduce` does not prevent the script from ending."""
     code = (
         "import sys; from pathlib import Path; from minintk.lab.experiments import papers\n"
         "from minintk.lab.cli import main\n"
         f"papers.EXAMPLES = Path({str(roots.parent)!r})\n"
         f"sys.exit(main(['reproduce', '--out', {str(tmp_path / 'out')!r}]))"
     )
-    for _ in range(times):  # the second time to draw alone
+    for _ in range(times):  # the second run only draws
         found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
         assert (found.returncode, "Fatal" in found.stderr) == (0, False), found.stderr
         assert "sqrt" in found.stdout
@@ -173,7 +173,7 @@ def test_parts_make_the_whole(roots: Path, tmp_path: Path) -> None:
 
 
 def coverage(interval_of: object, draws: int, rng: np.random.Generator, seeds: int, images: int) -> float:
-    """The rate at which the interval holds the true mean of a score with variance over seeds and over images."""
+    """Return the rate at which the interval contains the true mean of a score that varies over seeds and images."""
     hits = 0
     for _ in range(draws):
         score = rng.normal(size=(seeds, 1)) + rng.normal(size=(1, images)) + rng.normal(size=(seeds, images))
@@ -184,7 +184,7 @@ def coverage(interval_of: object, draws: int, rng: np.random.Generator, seeds: i
 
 @pytest.mark.parametrize(("seeds", "images"), [(2, 300), (5, 40), (8, 20)])
 def test_intervals_cover_what_they_say(common: ModuleType, seeds: int, images: int) -> None:
-    """Within three standard errors of 95 %, or above; 1.96 standard errors of two seeds cover 74 %, and are refused."""
+    """Coverage is at least 95 %, up to three standard errors. With two seeds, 1.96 standard errors cover only 74 %."""
     draws = 2000
     low = 0.95 - 3 * (0.95 * 0.05 / draws) ** 0.5
     assert coverage(common.tested, draws, np.random.default_rng(1), seeds, images) > low
@@ -205,4 +205,4 @@ def test_an_interval_over_seeds_is_students(common: ModuleType) -> None:
     low, high = student.interval(0.95, 2, loc=np.mean(values), scale=np.std(values, ddof=1) / 3**0.5)
     assert (mean, of) == (np.mean(values), "seeds")
     assert (mean - half, mean + half) == pytest.approx((low, high))
-    assert common.tested(np.array([[1.0, 0.0, 1.0]]))[2] == "images"  # one seed: about images alone
+    assert common.tested(np.array([[1.0, 0.0, 1.0]]))[2] == "images"  # one seed: only images vary

@@ -1,4 +1,4 @@
-"""Test the project as a whole: the cost of imports, who may import whom, docstrings, and the README's code."""
+"""Test the project as a whole: the cost of imports, which package imports which, docstrings, and the README's code."""
 
 import ast
 import importlib
@@ -25,7 +25,7 @@ def sources(*folders: str) -> list[Path]:
 
 
 def imports(code: str) -> set[str]:
-    """Top-level names of every module that the code imports, import_module("...") included."""
+    """Return the top-level names of all modules that the code imports, including import_module("...")."""
     names = set()
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Import):
@@ -47,14 +47,14 @@ def test_imports_finds_every_way_to_import() -> None:
 
 
 def fresh(code: str) -> str:
-    """Run the code in a Python of its own and return what it prints."""
+    """Run the code in a new Python process and return what it prints."""
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def test_importing_pulls_in_nothing_heavy() -> None:
-    """Plots, the GPU, the terminal, downloads and learning frameworks are for those who ask for them."""
+    """Plots, GPUs, the terminal, downloads and learning frameworks are imported only when they are used."""
     heavy = ["matplotlib", "cupy", "numba", "rich", "pooch", "sklearn", "pandas", "requests"]
     heavy += ["scipy.stats", "scipy.optimize", "scipy.integrate", "scipy.interpolate", "scipy.sparse", "scipy.spatial"]
     code = f"import sys, minintk, analytic; print(*[name for name in {heavy} if name in sys.modules])"
@@ -62,7 +62,7 @@ def test_importing_pulls_in_nothing_heavy() -> None:
 
 
 def test_importing_is_cheap_beside_numpy() -> None:
-    """By calls, of Python and of C, which no busy machine changes: 7 % of those for NumPy; the control is refused."""
+    """Count calls of Python and C functions, which do not depend on the load: 7 % of NumPy's. The control fails."""
     code = """
 import sys
 calls = [0]
@@ -78,7 +78,7 @@ print(calls[0] / of_numpy - 1)
 
 
 def test_pytest_leaves_out_the_modules_that_need_an_extra() -> None:
-    """Those alone, and all of them, so that the installed package's examples can be collected without extras."""
+    """NEEDS contains exactly these, so that doctests of the installed package can be collected without extras."""
     listed = set[str]()
     for package in PACKAGES:
         needs = importlib.import_module(f"{package}.conftest").NEEDS
@@ -108,7 +108,7 @@ def test_minintk_does_not_import_analytic() -> None:
 
 
 def test_the_command_line_imports_analytic_only_when_it_runs() -> None:
-    """So that `import minintk` never brings it along."""
+    """`import minintk` must import neither `analytic` nor the command line."""
     assert fresh("import sys, minintk; print('analytic' in sys.modules, 'minintk.lab.cli' in sys.modules)").split() == [
         "False",
         "False",
@@ -126,7 +126,7 @@ def test_one_module_names_cupy() -> None:
 def test_derivatives_are_written_by_hand() -> None:
     frameworks = {"autograd", "jax", "torch", "tensorflow", "theano", "casadi", "neural_tangents"}
     for path in sources(*PACKAGES, "examples"):
-        lifted = {"torch"} if path.stem == "lift_from_torch" else set()  # what is to be lifted comes from there
+        lifted = {"torch"} if path.stem == "lift_from_torch" else set()  # the lifted model comes from torch
         code = path.read_text(encoding="utf-8")
         if any(name in code for name in frameworks):
             assert not (frameworks - lifted) & imports(code), path
@@ -154,7 +154,7 @@ def modules() -> Iterator[ModuleType]:
 
 
 def undocumented(module: ModuleType) -> Iterator[str]:
-    """Classes and functions of a module without a docstring; of what a package exports, methods as well."""
+    """Yield classes and functions of a module without a docstring, and such methods of exported classes."""
     exported = module.__name__ in (*PACKAGES, "minintk.datasets")
     for name, thing in vars(module).items():
         home = getattr(thing, "__module__", None) or ""
@@ -178,7 +178,7 @@ WITHOUT_EXAMPLE = {"minintk.datasets.mnist", "minintk.datasets.cifar10"}  # they
 
 
 def test_every_public_function_shows_an_example() -> None:
-    """Functions and classes that one calls do; what calls return is shown there."""
+    """Every public function has a doctest, except those that read files."""
     silent = set()
     for name in (*PACKAGES, "minintk.diagnostics", "minintk.datasets", "minintk.spec.zoo"):
         package = importlib.import_module(name)
@@ -209,7 +209,7 @@ def readme() -> str:
 
 
 def test_readme_code_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every ```python block, one after the other in one namespace, as a reader would type them."""
+    """Run all ```python blocks in order in one namespace, as a reader would type them."""
     blocks = re.findall(r"^```python\n(.*?)^```", readme(), re.MULTILINE | re.DOTALL)
     assert blocks, "README.md shows no Python code"
     monkeypatch.chdir(tmp_path)
@@ -228,7 +228,7 @@ GUIDES = sorted(name for name, path in PAGES.items() if CODE.search(path.read_te
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in GUIDES])
 def test_code_of_the_guides_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ```python blocks of a page of docs, one after the other in one namespace."""
+    """Run the ```python blocks of a page of docs in order in one namespace."""
     if name == "scikit-learn":
         pytest.importorskip("sklearn", reason="needs the extra sklearn")
     monkeypatch.chdir(tmp_path)
@@ -264,7 +264,7 @@ SUFFIXES = {".py", ".md", ".npz", ".png", ".html", ".json"}  # minintk.py in a s
 
 
 def prose() -> Iterator[tuple[str, str]]:
-    """(where, text) of every page, and of every docstring of both packages."""
+    """Yield (file, text) for every page, and for every docstring of both packages."""
     pages = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")]
     pages += [path for folder in ("docs", "examples", "benchmarks") for path in sorted((ROOT / folder).rglob("*.md"))]
     for page in pages:
@@ -281,7 +281,7 @@ def mro(thing: object) -> tuple[object, ...]:
 
 
 def exists(package: str, path: str) -> bool:
-    """True if package.path is a module, or an attribute of one, a dataclass's field included."""
+    """True if package.path is a module, or an attribute of one, including fields of dataclasses."""
     thing: object = importlib.import_module(package)
     for name in path.split("."):
         if inspect.ismodule(thing) and not hasattr(thing, name):

@@ -31,7 +31,7 @@ def resuming(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
 
 def counted(resuming: Any, stop: int = 1000) -> tuple[list[Any], int]:
-    """Two networks on mini-batches: (rows, how many snapshots were read now); killed at snapshot `stop`."""
+    """Train two networks until snapshot `stop`, and return (rows, number of snapshots read in this call)."""
     net, rng = mn.Network(mn.zoo.mlp(1, 8, 1), (3,)), np.random.default_rng(0)
     theta0, x, y = net.init(rng, ensemble=2, dtype=np.float32), rng.normal(size=(20, 3)), rng.normal(size=(20, 1))
     x, y, read = x.astype(np.float32), y.astype(np.float32), list[int]()
@@ -55,7 +55,7 @@ def counted(resuming: Any, stop: int = 1000) -> tuple[list[Any], int]:
 def test_snapshots_go_on_where_they_were(resuming: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     whole, every = counted(resuming)
     assert every == len(whole) == 31
-    for often, again in ((0.0, 31 - 12), (np.inf, 31)):  # the control: without a snapshot on disk all is done again
+    for often, again in ((0.0, 31 - 12), (np.inf, 31)):  # the control: without a snapshot on disk, all is recomputed
         monkeypatch.setattr(resuming, "SECONDS", often)
         assert counted(resuming, stop=12) == ([], 12)
         rows, read = counted(resuming)
@@ -98,7 +98,7 @@ def test_a_run_that_diverges_leaves_nothing(resuming: Any, tmp_path: Path) -> No
 
 
 def test_a_run_waits_for_a_worker_that_is_still_at_it(resuming: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its starter was killed, and the claim on the run with it; the second begins when the folder is nobody's."""
+    """If a starter is killed, its claim on the run ends. A second run begins when the worker releases the folder."""
     waits, seen = Event(), list[str]()
 
     def claimed(*arguments: Any, **named: Any) -> Any:

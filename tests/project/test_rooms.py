@@ -1,4 +1,4 @@
-"""Test the order of the folders: who imports whom, how long a layer is, how many files an answer needs."""
+"""Test the structure of the packages: imports between folders, lengths of layers, and the files that a call runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def files() -> list[Path]:
-    """Every module of both packages but pytest's, and their faces, the `__init__.py` that only hand names on."""
+    """Return every module of both packages except conftest.py and each `__init__.py` other than minintk's."""
     found = [path for package in ("minintk", "analytic") for path in sorted((ROOT / package).rglob("*.py"))]
     found = [path for path in found if path.name != "conftest.py"]
     return [path for path in found if path.name != "__init__.py" or path.parent == ROOT / "minintk"]
@@ -34,7 +34,7 @@ def files() -> list[Path]:
 
 @cache
 def graph() -> dict[str, set[str]]:
-    """{file: files it imports}, by names from the root; imports inside functions count."""
+    """Return {module: modules that it imports}, including imports inside functions."""
     known = {path.relative_to(ROOT).with_suffix("").as_posix().replace("/", "."): path for path in files()}
     arrows: dict[str, set[str]] = {}
     for name, path in known.items():
@@ -50,13 +50,13 @@ def graph() -> dict[str, set[str]]:
 
 
 def room(module: str) -> str:
-    """The folder or the file that stands at the top: minintk.layers, minintk.arrays, analytic."""
+    """Return the top-level folder or file of a module: minintk.layers, minintk.arrays, analytic."""
     parts = module.split(".")
     return parts[0] if parts[0] == "analytic" else ".".join(parts[:2])
 
 
 def floors(arrows: dict[str, set[str]]) -> dict[str, int]:
-    """Count the levels of rooms below each one; ValueError if imports form a circle."""
+    """Return {name: its floor}, the lowest being 1. Raise ValueError if imports form a circle."""
     height: dict[str, int] = {}
 
     def of(name: str, above: tuple[str, ...]) -> int:
@@ -72,7 +72,7 @@ def floors(arrows: dict[str, set[str]]) -> dict[str, int]:
 
 
 def rooms() -> dict[str, set[str]]:
-    """{room: rooms it imports}."""
+    """Return {room: rooms that it imports}."""
     found: dict[str, set[str]] = {}
     for name, others in graph().items():
         found.setdefault(room(name), set()).update({room(other) for other in others} - {room(name)})
@@ -88,7 +88,7 @@ def test_no_file_imports_itself_through_others() -> None:
 
 
 def test_the_rooms_stand_on_few_floors_without_a_circle() -> None:
-    """So no room imports one above it; 51 rooms on 17 floors before they were folders."""
+    """No room imports a room above it. Before rooms were folders, there were 51 rooms on 17 floors."""
     found = rooms()
     height = floors(found)
     assert len(found) <= 28, sorted(found)  # six of them are single files that the pool needs, nine are satellites
@@ -114,7 +114,7 @@ ORDER = [
     ["minintk.lab"],
     ["analytic"],
 ]
-"""The floors that a reader climbs, as CONTRIBUTING.md lists them."""
+"""The floors from the lowest to the highest, as CONTRIBUTING.md lists them."""
 
 
 def test_the_rooms_stand_in_the_order_of_the_guide() -> None:
@@ -134,13 +134,13 @@ LAYERS = ("dense", "activation", "combine", "branches", "conv", "pool", "norm", 
 
 
 def code_lines(node: ast.AST, text: list[str]) -> int:
-    """Lines of a class that hold more than blank space."""
+    """Count the lines of a class that are not blank."""
     assert isinstance(node, ast.ClassDef)
     return sum(bool(line.strip()) for line in text[node.lineno - 1 : node.end_lineno])
 
 
 def test_each_layer_is_one_screen() -> None:
-    """Its Jacobian (jvp, vjp, gram) fits on one, and so does the layer itself; the formula on top is short."""
+    """A layer and its Jacobian (jvp, vjp, gram) fit on one screen each. The module's docstring is short."""
     longest = {}
     for name in LAYERS:
         text = (ROOT / "minintk" / "layers" / f"{name}.py").read_text(encoding="utf-8")
@@ -157,7 +157,7 @@ def test_each_layer_is_one_screen() -> None:
 
 
 def entered(call: Callable[[], Any]) -> tuple[set[str], set[tuple[str, int]], set[tuple[str, int]]]:
-    """(files, functions, lines) of both packages that run in one call."""
+    """Return the (files, functions, lines) of both packages that run in one call."""
     homes = tuple(str(ROOT / package) for package in ("minintk", "analytic"))
     opened: set[str] = set()
     functions: set[tuple[str, int]] = set()
@@ -187,7 +187,7 @@ def entered(call: Callable[[], Any]) -> tuple[set[str], set[tuple[str, int]], se
 
 
 def plain(layer: mn.spec.Layer, shape: tuple[int, ...]) -> tuple[Any, Any, Any]:
-    """The Jacobian of the second of two layers, a cotangent, and gradients to write into; the door is shut."""
+    """Return the plain Jacobian of the second of two layers, a cotangent, and arrays for the gradients."""
     with shut():
         net = mn.Network(mn.Sequential(layer, layer, mn.Flatten()), shape)
     rng = np.random.default_rng(0)
@@ -222,7 +222,7 @@ def test_the_tangent_kernel_of_a_fully_connected_network_is_ten_files() -> None:
 
 
 def test_small_work_runs_in_the_formulas_own_files() -> None:
-    """Below the thresholds no file of the satellite speed is entered; from them on, one is."""
+    """Below the thresholds, no file of the satellite speed runs. Above them, some do."""
     layers = mn.Conv2d(8, 3), mn.ReLU(), mn.Conv2d(8, 3), mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1)
     net, k = mn.Network(mn.Sequential(*layers), (8, 8, 3)), an.kernel(mn.zoo.mlp(2, 8, 1))
     rng, theta = np.random.default_rng(0), net.init(np.random.default_rng(0))
@@ -251,7 +251,7 @@ def test_what_runs_is_counted() -> None:
 
 
 def test_the_tour_is_a_reading_list() -> None:
-    """About twelve files; the lines that it states are those of the files."""
+    """The first twelve files have at most 2,400 lines, and the stated lengths are right to 15 lines."""
     page = ROOT / "docs" / "tour.md"
     if not page.exists():
         pytest.skip("there are no docs in this tree (an installed package, say)")
@@ -303,7 +303,7 @@ UNTESTED = Path(__file__).with_name("without_tests.txt")
 
 
 def test_a_module_has_tests_under_its_own_path() -> None:
-    """minintk/a/b.py has tests/minintk/a/test_b.py, but for what `without_tests.txt` lists: it may only shrink."""
+    """minintk/a/b.py has tests/minintk/a/test_b.py, unless `without_tests.txt` lists it. This list may only shrink."""
     paths = [path.relative_to(ROOT) for path in files() if not path.name.startswith("__")]
     without = {path.as_posix() for path in paths if not (ROOT / "tests" / path.parent / f"test_{path.name}").exists()}
     listed = set(UNTESTED.read_text(encoding="utf-8").split())

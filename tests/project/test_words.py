@@ -11,7 +11,7 @@ import pytest
 from tests.project import words
 
 SINCE = "5e87c8b"
-"""The last commit before the rule of subjects."""
+"""The last commit before the rule for subjects."""
 SUBJECT = re.compile(r"[\w./-]+(, [\w./-]+)*: (?!(the|a|an|what|how|of|where)\b)[a-z][\w'-]*(?<!ing)(?<!ed)\b.*")
 ENDS_SO = re.compile(r": (bring|embed|exceed|feed|need|seed|shed|speed|string)\b")
 

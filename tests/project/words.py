@@ -1,8 +1,8 @@
-"""Refuse habits of prose that a machine can see, in docstrings, comments and pages: see `HABITS` and `LONGEST`.
+"""Find bad habits of prose in docstrings, comments and pages: see `HABITS`, `NOUN_CLAUSE` and `LONGEST`.
 
     python tests/project/words.py                     fails if a file has more offences than words.toml says
     python tests/project/words.py --update            lowers the record to what is there
-    python tests/project/words.py --update --moved    takes whatever is there: after a merge, or a move of files
+    python tests/project/words.py --update --moved    records all offences, after a merge or a move of files
 
 The record may only shrink: a file that it does not name has no offence.
 """
@@ -27,9 +27,9 @@ GENERATED = (
     "docs/project/benchmarks-", "docs/project/contributing.md", "docs/project/changelog.md", "docs/project/readme.md",
     "benchmarks/results.md",
 )  # fmt: skip
-"""Written by programs."""
+"""Pages that programs write. They are not checked."""
 LONGEST = 35
-"""Words in a sentence."""
+"""The largest number of words in a sentence."""
 HABITS = re.compile(r"\b(anew|afresh|whoever|(?<!there )is no(?! longer))\b", re.IGNORECASE)
 COLUMNS = re.compile(r"(?m)^ *\S([^.:;]*? {3,}|.*? {4,})\S.*$")
 """Rows of a table that docstrings set out in columns."""

@@ -1,4 +1,4 @@
-"""Use whole arrays, a layer as a pair of functions in a table, and no caches beyond the inputs."""
+"""Use whole arrays, a table of layers as pairs of functions, and no caches except the inputs."""
 
 import numpy as np
 from variant import activation, loss, weights

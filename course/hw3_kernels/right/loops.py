@@ -87,7 +87,7 @@ def network(x, params, w_std, b_std):
 
 
 def gradient(x, params, w_std, b_std):
-    """Return all of df/dparam, one after the other."""
+    """Return the derivatives with respect to all parameters in one array."""
     a, m = params[2], w_std / math.sqrt(len(params[2]))
     found = [b_std]
     for j, h in enumerate(forward(x, params, w_std, b_std)):

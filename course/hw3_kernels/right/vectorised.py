@@ -1,4 +1,4 @@
-"""Treat both sets of inputs as one, with variances on the kernel's diagonal; angles by half-chords of unit vectors."""
+"""Treat both sets of inputs as one, with variances on the kernel's diagonal. Compute angles from half-chords."""
 
 import numpy as np
 from scipy.special import erf

@@ -24,7 +24,7 @@ def learned(lam, t):
 
 
 def over(lam, t):
-    """Return the same divided by lam; if lam is 0, no result depends on it."""
+    """Return learned(lam, t) / lam, or 0 if lam is 0, where no result depends on it."""
     return np.divide(learned(lam, t), lam, out=np.zeros_like(lam), where=lam > 0)
 
 

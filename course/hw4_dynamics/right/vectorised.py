@@ -1,4 +1,4 @@
-"""Avoid eigenvectors: matrix exponentials, and powers by repeated squaring; a pseudo-inverse in the limit."""
+"""Avoid eigenvectors: use matrix exponentials, powers by repeated squaring, and a pseudo-inverse in the limit."""
 
 import numpy as np
 from scipy.linalg import expm

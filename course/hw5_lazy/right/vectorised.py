@@ -1,4 +1,4 @@
-"""One vector of all parameters, its Jacobian as a matrix, and the linearised network's descent in function space."""
+"""Use one vector of all parameters, its Jacobian as a matrix, and the linearised descent in function space."""
 
 import numpy as np
 from scipy import special, stats

@@ -124,7 +124,7 @@ def on_device(
 ) -> Callable[..., Any]:
     """Return NumPy's function f as a function on device arrays.
 
-    elementwise : True refuses NumPy scalars among the arguments. sequences : True if f takes tuples of arrays. syncs :
+    elementwise : True raises TypeError for NumPy scalars. sequences : True if f takes tuples of arrays. syncs :
     the number of times that CuPy's version waits for the device. keywords : the keywords that CuPy supports, if fewer
     than NumPy's.
     """
@@ -208,7 +208,7 @@ class ndarray:
 
         return xp
 
-    # Conversions to NumPy are refused
+    # Implicit conversions to NumPy raise TypeError
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError("implicit conversion of a device array to NumPy: use minintk.arrays.to_host")

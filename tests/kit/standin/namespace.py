@@ -46,7 +46,7 @@ def _array(obj: Any, dtype: Any = None, copy: bool | None = True, order: str = "
         return d.ndarray(np.array(obj._host, dtype=dtype, copy=True, order=order, **kwargs))  # type: ignore[call-overload]
     d._counts.uploads += 1
     if not isinstance(obj, (np.ndarray, np.generic)):
-        obj = d.unwrap(obj)  # refuses a list of device arrays
+        obj = d.unwrap(obj)  # raises TypeError for a list of device arrays
     return d.ndarray(np.array(obj, dtype=dtype, copy=True, order=order, **kwargs))  # type: ignore[call-overload]
 
 
