@@ -58,7 +58,7 @@ def turned(form: Any, m: Any, p: Any, tau: Any, one: Any, two: Any, k: Any) -> t
     """Compute p' from the angle, and tau' = slope gain gain' tau, as in `closed_forms.ClosedForm`."""
     after, slope = form.turn(m, p, 1.0 - p, one, two, k)
     after = m.smallest(m.largest(after, 0.0), 1.0)
-    return after, None if tau is None else tau * slope * (one[-1] * two[-1])
+    return after, None if tau is None else tau * slope * one[-1] * two[-1]
 
 
 TEXTS: dict[str, Any] = {f"a row's {text.__name__}": text for text in (dense, homogeneous, end)}

@@ -94,8 +94,8 @@ class ClosedForm(Dual):
         new, slope = self.turn(xp, p, other, one, two)
         apart = 0.0 if row.s is None or self.by_norms is None else self.by_norms(xp, *pairs.sides(row.s))
         if tau is not None:
-            tau *= slope
-            tau *= one[-1] * two[-1]
+            for factor in (slope, one[-1], two[-1]):  # the product of the last two can overflow
+                tau *= factor
         if self.odd and r is not None:
             r[...] = self.turn(xp, r, p, one, two)[0] + apart
         p[...] = new + apart
@@ -176,7 +176,7 @@ def textbook(name: str, kappa: Formula, kappa_dot: Formula) -> ClosedForm:
     def turn(m: Any, p: Array, r: Array, one: Numbers, two: Numbers, k: Numbers) -> tuple[Array, Array]:
         """Return p' = (1 - kappa / sqrt(v v')) / 2, and the slope."""
         (q, s, root, _), (q2, s2, root2, _) = one, two
-        given = m.xp.broadcast_arrays(q, q2, s * s2 * (r - p))
+        given = m.xp.broadcast_arrays(q, q2, m.xp.where(q == q2, q, s * s2) * (r - p))  # k = q for equal rows
         return (1 - kappa(*given) / root / root2) / 2, kappa_dot(*given)
 
     return ClosedForm(name, lambda xp, q: kappa(q, q, q), Form(name, nothing, nothing, (), rows, turn))

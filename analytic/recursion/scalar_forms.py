@@ -399,7 +399,7 @@ def widened(m: Any, e: Any) -> tuple[Any, Any]:
     """Return 1 - (1 + e)^-1/2 and (1 + e)^-3/2."""
     x = e + 1.0
     x_root = m.sqrt(x)
-    return e / (x + x_root), 1.0 / (x * x_root)
+    return e / (x + x_root), 1.0 / x / x_root
 
 
 def gaussian_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:

@@ -12,9 +12,9 @@ def register_dual(activation: type[Activation], kappa: Formula, kappa_dot: Formu
     """Register two formulas for the infinite-width kernels of your own activation, instead of quadrature.
 
     kappa, kappa_dot : (q, q', k) -> E phi phi' and E phi' phi', elementwise on arrays of one shape, for k^2 <= q q'
-    up to rounding (clip before an arccos).  NTK entries of nearly parallel rows have errors of about 1e-8 in float64,
-    and keep a third of their digits in float32.  For full precision at any angle, write a `ClosedForm`.  Raises
-    TypeError unless `activation` is a subclass of `Activation`.
+    up to rounding (clip before an arccos), and k = q for equal rows.  NTK entries of nearly parallel rows have errors
+    of about 1e-8 in float64, and keep a third of their digits in float32.  A formula that amplifies errors of k has
+    larger errors, which `Kernel.error` omits.  Raises TypeError unless `activation` is a subclass of `Activation`.
 
     >>> import numpy as np, minintk as mn
     >>> from dataclasses import dataclass

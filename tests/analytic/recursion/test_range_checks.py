@@ -18,7 +18,7 @@ from tests.kit.oracles_kernels import exact_kernels, largest_errors
 Array = Any
 
 U, V = np.random.default_rng(0).standard_normal((2, 4))
-ACTIVATIONS = [mn.ReLU(), mn.Abs(), mn.Erf(), mn.GELU(), mn.Sin()]
+ACTIVATIONS = [mn.ReLU(), mn.Abs(), mn.Erf(), mn.GELU(), mn.Sin(), mn.Gaussian(1.2, -0.4)]
 
 
 def network(phi: mn.spec.Layer, b_std: float = 0.0) -> mn.Sequential:

@@ -80,6 +80,30 @@ def test_zero_equal_opposite_and_nearly_equal_rows() -> None:
     assert np.abs(mine.ntk - ours.ntk).max() > 1e-12 * ours.ntk.max()  # the reason for steps in p, r and tau
 
 
+@dataclass(frozen=True)
+class Wavelet(mn.Activation):
+    """phi(x) = x exp(-x^2 / 2)."""
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e4, 1e8])
+def test_equal_rows_have_k_equal_to_q(scale: float) -> None:
+    """D = (1 + q)(1 + q') - k^2 is 1 + 2 q for equal rows.  An error of eps in k would change it by eps q^2."""
+
+    def D(q: Array, q2: Array, k: Array) -> Array:
+        return 1 + q + q2 + (q * q2 - k * k)
+
+    an.register_dual(
+        Wavelet,
+        lambda q, q2, k: k * D(q, q2, k) ** -1.5,
+        lambda q, q2, k: ((1 + q) * (1 + q2) + 2 * k * k) * D(q, q2, k) ** -2.5,
+    )
+    x = scale * RNG.standard_normal((5, 3))
+    kernel, q = an.kernel(mn.Sequential(mn.Dense(8), Wavelet(), mn.Dense(1))), (x**2).mean(axis=1)
+    want = q * (1 + 2 * q) ** -1.5 + q * ((1 + q) ** 2 + 2 * q * q) * (1 + 2 * q) ** -2.5
+    np.testing.assert_allclose(np.diagonal(kernel.ntk(x)), want, rtol=1e-14)
+    np.testing.assert_allclose(kernel.diag(x).ntk, want, rtol=1e-14)
+
+
 def test_a_wrong_formula_shows() -> None:
     an.register_dual(Ramp, arccos_1, lambda q, q2, k: 2 * arccos_0(q, q2, k))
     x = RNG.standard_normal((7, 4))  # the shape of a kernel that is cached
