@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from inspect import Parameter, signature
+from inspect import Parameter, formatannotation, signature
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
@@ -134,7 +134,8 @@ def flags(name: str, asked: Sequence[Parameter]) -> list[str]:
 
 def kind_of(parameter: Parameter) -> dict[str, Any]:
     """Return the keywords with which argparse parses the parameter, a number or a tuple of numbers."""
-    many, kind = str(parameter.annotation).startswith("tuple"), str(parameter.annotation).removeprefix("tuple[")
+    said = parameter.annotation if isinstance(parameter.annotation, str) else formatannotation(parameter.annotation)
+    many, kind = said.startswith("tuple"), said.removeprefix("tuple[")
     read = {"int": int, "float": float}.get(kind.partition(",")[0].partition(" ")[0], str)
     return {"type": read, "metavar": parameter.name[:1].upper()} | ({"nargs": "+"} if many else {})
 

@@ -194,7 +194,7 @@ def test_sizes_on_the_command_line(shared: Any, tmp_path: Path, monkeypatch: pyt
     running = importlib.import_module("running")
     asked: dict[str, Any] = {}
 
-    def main(s: Any, widths: "tuple[int, ...]", members: "int" = 3, eta: "float" = 0.5) -> dict[str, Any]:
+    def main(s: Any, widths: "tuple[int, ...]", members: int = 3, eta: "float" = 0.5) -> dict[str, Any]:
         asked.update(widths=widths, members=members, eta=eta, first=s.first_seed, factors=s.factors)
         return {"table": []}
 
