@@ -75,7 +75,7 @@ class Optimizer(ABC):
         return float(self.lr)
 
     def at(self, step: int) -> Self:
-        """Return the optimiser for step 0, 1, ..., with a number as its learning rate."""
+        """Return the optimiser for step 0, 1, ..., with a number as its learning rate; `train` steps with it."""
         if not isinstance(self.lr, Schedule):
             return self
         return _changed(self, lr=rate(self.lr, step))
@@ -118,7 +118,7 @@ class Optimizer(ABC):
 
     @abstractmethod
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
-        """Take one step, in place on theta and memory, and overwrite `gradient`.  scales : (P,), or None for ones."""
+        """Take one step, in place on theta and memory; can overwrite `gradient`.  scales : (P,), or None for ones."""
 
 
 @dataclass(frozen=True)
@@ -221,12 +221,13 @@ class Adam(Optimizer):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.eps < inf:
-            raise ValueError(f"Adam(eps=...) expects a finite number > 0, got {self.eps!r}")
+            raise ValueError(f"{type(self).__name__}(eps=...) expects a finite number > 0, got {self.eps!r}")
 
     def at(self, step: int) -> Self:
         return _changed(super().at(step), _k=step + 1)
 
     def init(self, theta: Array) -> Array:
+        """Return m = r = 0, ([E], 2, P)."""
         xp = array_namespace(theta)
         return xp.zeros((*theta.shape[:-1], 2, theta.shape[-1]), dtype=theta.dtype)
 

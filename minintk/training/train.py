@@ -37,7 +37,8 @@ GROWN = 1000.0
 class State:
     """The state of training before step `step`, which suffices to resume with the same bits.
 
-    theta, memory : ([E], P).  rng : the generator's state before it drew the epoch.  anchors : `Model.anchors`.
+    theta : ([E], P).  memory : see `Optimizer.init`.  anchors : `Model.anchors`.
+    rng : the generator's state before it drew the epoch.
     """
 
     step: int
