@@ -37,10 +37,11 @@ def page() -> Any:
 # ---------------------------------------------------------------------------------------------- the optimizer
 
 
-def test_lion(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["Lion", "Averaged"])
+def test_optimizers(name: str, tmp_path: Path) -> None:
     for law in LAWS:
-        law(page().Lion)
-    resumes(page().Lion, tmp_path)
+        law(vars(page())[name])
+    resumes(vars(page())[name], tmp_path)
 
 
 def test_wrong_lions_are_refused() -> None:
