@@ -178,6 +178,8 @@ def command_line(main: Main, sizes: Mapping[str, Mapping[str, Any]], doc: str | 
     start, busy = perf_counter(), sum(os.times()[:4])
     try:
         found = main(s, **{**sizes[args.scale], **given})
+    except KeyboardInterrupt:
+        raise SystemExit(f"{name}: interrupted; the same command resumes from the finished runs in {out}") from None
     finally:  # the time has its own file, because the numbers do not depend on it
         path = out / f"{s.key}.time.json"
         with Claim(path.with_suffix(".lock"), wait=True):  # the processes of other parts add their times

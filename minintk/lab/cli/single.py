@@ -81,10 +81,9 @@ def _reproduce(args: Namespace) -> int:
     if args.data is not None and not Path(args.data).is_dir():
         raise ValueError(f"data expects a folder with MNIST's or CIFAR-10's files, got {args.data!r}")
     paths = scripts(args.names)
-    device = args.device or ("gpu" if args.scale == "paper" else "cpu")
-    device_namespace(device)  # raises an error immediately if there is no such device
-    options = {"data": args.data, "scale": args.scale, "device": device, "part": args.part}
+    device_namespace(device := args.device or ("gpu" if args.scale == "paper" else "cpu"))  # raises if there is none
     screen, failed, done = console(160), [], 0
+    options = {"data": args.data, "scale": args.scale, "device": device, "part": args.part}
     try:
         for name, found in rerun(paths, args.out, images=args.set, **options):
             done += 1
@@ -92,8 +91,11 @@ def _reproduce(args: Namespace) -> int:
                 print(f"{args.prog}: error: {paths[name].name} failed", file=sys.stderr)
                 failed.append(name)
                 continue
-            rows = [[escape(row[cell]) for cell in ("claim", "paper", "here")] for row in found["table"]]
-            print_table(screen, f"{name}, {found['data']}: {args.out}", ("claim", "paper", "here"), rows)
+            heads, says = ("claim", "paper", "here", "verdict"), {True: "agrees", False: "differs", None: "undecided"}
+            rows = [row | {"verdict": says[row["agrees"]] * bool(row["rule"])} for row in found["table"]]
+            print_table(
+                screen, f"{name}, {found['data']}: {args.out}", heads, [[escape(row[h]) for h in heads] for row in rows]
+            )
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"{done} of {len(paths)} scripts are done, in {args.out}") from None
     if failed:

@@ -239,7 +239,7 @@ out = Path(sys.argv[sys.argv.index("--out") + 1])
 if "{name}" == "broken":
     sys.exit("no data there")
 out.mkdir(parents=True, exist_ok=True)
-row = {{"claim": "a claim", "paper": "[1]", "here": " ".join(sys.argv[1:])}}
+row = {{"claim": "a claim", "paper": "[1]", "here": " ".join(sys.argv[1:]), "rule": "near", "agrees": None}}
 name = "{name}-mnist" if "--data" in sys.argv else "{name}"
 (out / f"{{name}}.json").write_text(json.dumps({{"table": [row], "data": "its data"}}))
 command_line = main = SIZES = lambda *_: None
@@ -270,6 +270,7 @@ def test_reproduce_runs_the_scripts_and_prints_their_tables(
     assert "last, its data" in out
     assert "first, its data" in out
     assert "[1]" in out  # not taken for markup
+    assert out.count("undecided") == 2
     assert f"--out {folder} --data {mnist} --scale small --device cpu" in out
     assert {p.name for p in (tmp_path / "out").iterdir()} == {"first-mnist.json", "last-mnist.json"}
 
