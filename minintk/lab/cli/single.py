@@ -14,6 +14,8 @@ from minintk.lab.cli.options import DATA, DEVICE, FAILED, OK, SEED, command, opt
 from minintk.lab.cli.terminal import coloured, console, print_table
 from minintk.validate import whole
 
+ROW, SAYS = ("claim", "paper", "here"), {True: "agrees", False: "differs", None: "undecided"}
+
 
 @command(
     "train",
@@ -41,8 +43,7 @@ def _train(args: Namespace) -> int:
     net = named.network(args.network, x.shape[1:], y.shape[1], args.width)
     rng = np.random.default_rng(whole("seed", args.seed, 0))
     steps = args.epochs * (len(x) // max(1, args.batch_size))
-    warm = max(1, steps // 20)
-    lr = WarmUp(warm, then=Cosine(args.lr, max(1, steps - warm)))
+    lr = WarmUp(warm := max(1, steps // 20), then=Cosine(args.lr, max(1, steps - warm)))
     folder, title = args.out or f"minintk-{args.network}", f"{args.network} on {sets[0].name}, {net.size:,} parameters"
     print(f"{title}; {len(x):,} images to train on, {len(test[0]):,} to test")
     run = fit(
@@ -91,11 +92,8 @@ def _reproduce(args: Namespace) -> int:
                 print(f"{args.prog}: error: {paths[name].name} failed", file=sys.stderr)
                 failed.append(name)
                 continue
-            heads, says = ("claim", "paper", "here", "verdict"), {True: "agrees", False: "differs", None: "undecided"}
-            rows = [row | {"verdict": says[row["agrees"]] * bool(row["rule"])} for row in found["table"]]
-            print_table(
-                screen, f"{name}, {found['data']}: {args.out}", heads, [[escape(row[h]) for h in heads] for row in rows]
-            )
+            rows = [[*(escape(row[h]) for h in ROW), SAYS[row["agrees"]] * bool(row["rule"])] for row in found["table"]]
+            print_table(screen, f"{name}, {found['data']}: {args.out}", (*ROW, "verdict"), rows)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"{done} of {len(paths)} scripts are done, in {args.out}") from None
     if failed:
