@@ -159,14 +159,14 @@ def finder(packages: Sequence[str]) -> Any:
 def guard(read: Iterable[str], listed: Iterable[str], home: str) -> None:
     """Install an audit hook that allows only the files that `opened` names, and no new process or socket.
 
-    Python has no way to remove the hook.  The hook uses no names outside itself, so replacing `os.path.realpath` or a
-    table of this module, for example, has no effect on it.
+    Python cannot remove the hook.  It uses no names outside itself, so replacing `os.path.realpath` has no effect.
     """
     folders, names = tuple(f"{path}{os.sep}" for path in read), frozenset([*read, *listed, home])
     own, up, sep, kind_of, kinds = f"{home}{os.sep}", f"{os.sep}..", os.sep, type, frozenset((str, bytes))
     begins, last, head, text, absolute = str.startswith, str.rpartition, str.partition, str, os.path.isabs
     refused, rooms, native, lists, changes = map(frozenset, (REFUSED, ROOMS, NATIVE, LISTED, CHANGED))
-    wrong, writes, windows = PermissionError, os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC, os.name == "nt"
+    wrong, absent, casts = PermissionError, ImportError, ("ctypes.call_function", getattr(ctypes, "_cast_addr", 0))
+    writes, windows = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC, os.name == "nt"
 
     def check(path: Any, change: bool) -> None:
         if kind_of(path) not in kinds:
@@ -180,15 +180,15 @@ def guard(read: Iterable[str], listed: Iterable[str], home: str) -> None:
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
         if event == "import" and head(args[0], ".")[0] in native:
-            raise wrong(f"{args[0]} is not allowed in a submission")
+            raise absent(f"{args[0]} is not allowed in a submission")  # concurrent.futures of 3.14 can do without it
         if event == "open" and kind_of(args[0]) is not int:
-            check(args[0], bool(args[2] & writes))
+            check(args[0], bool(args[2] & writes) or args[1] == "w")  # the second from readline, which has no flags
         elif event in lists and kind_of(args[0]) is not int:
             check(home if args[0] is None else args[0], change=False)
         elif event in changes:
             for path in args[: 1 + (event == "os.rename")]:
                 check(path, change=True)
-        elif event in refused or head(event, ".")[0] in rooms:
+        elif event in refused or (head(event, ".")[0] in rooms and (event, *args[:1]) != casts):  # scipy.special casts
             raise wrong(f"{event} is not allowed in a submission")
 
     sys.addaudithook(hook)

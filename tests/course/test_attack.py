@@ -50,7 +50,8 @@ def test_the_kernels_part_alone_stops_it_and_nothing_does_without(name: str) -> 
 def test_without_a_wall_an_attempt_wins() -> None:
     assert attacks.attempt("from_the_root", ALL["from_the_root"], "none") == "the secret"
     assert attacks.attempt("renames_onto_the_victim", ALL["renames_onto_the_victim"], "none") == "the victim is changed"
-    assert attacks.attempt("by_readline", ALL["by_readline"], "hook") == "the secret"  # a documented gap
+    gap = "the secret" if sys.version_info < (3, 14) else ""  # documented; later, readline announces what it opens
+    assert attacks.attempt("by_readline", ALL["by_readline"], "hook") == gap
 
 
 @pytest.mark.parametrize("name", ["with_realpath_patched", "by_the_c_library"])

@@ -400,6 +400,7 @@ def test_a_kernel_that_is_zero_leaves_the_ridge() -> None:
     np.testing.assert_allclose(an.solve(KERNEL, np.zeros((40, 2)), y, ridge=0.5).coefficients, 2 * y, rtol=1e-12)
 
 
+@pytest.mark.filterwarnings("error")
 def test_a_singular_kernel_is_no_silent_answer() -> None:
     """If an example has two targets, no solution a exists, as the residual shows."""
     x, y, _ = data(40)
