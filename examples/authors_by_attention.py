@@ -1,4 +1,4 @@
-"""Identify the author of a sentence by kernels of infinitely wide attention networks and by trained finite networks.
+"""Identify the author of a sentence with kernels of infinitely wide attention networks and with finite networks.
 
     python3 make.py python examples/authors_by_attention.py [--out FILE.png] [--width 64] [--networks 4]
 
@@ -7,8 +7,8 @@ The sentences are by Jane Austen and H. G. Wells.  Each word is a random vector,
 d_k^-1, ReLU, the mean over words, and a dense layer.  All layers ignore the padding.  The NNGP kernel gives the
 posterior mean of a Gaussian process with noise.  The NTK predicts the outputs of the infinitely wide network after
 training with the same rate, momentum and number of steps as the finite networks (Hron et al. 2020).  The script prints
-test accuracies with 95 % intervals, the distance between the networks' mean and the NTK's prediction, and the part of
-this distance that is due to the scatter of the networks.
+test accuracies with 95 % intervals, and the distance between the networks' mean and the NTK's prediction.  It also
+prints the distance that the standard error of this mean explains.
 """
 
 from __future__ import annotations

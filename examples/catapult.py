@@ -5,9 +5,9 @@
 lambda_0 is the initial sharpness, the largest eigenvalue of the loss's Hessian.  A linear network with one hidden layer
 of width 512 learns the parity of 20 digits.  At rates below 2 / lambda_0 the loss falls.  Between 2 / lambda_0 and 4 /
 lambda_0 the loss grows until the weights have shrunk enough to reduce the sharpness below 2 / lr, and then falls.
-Above 4 / lambda_0 training diverges (Lewkowycz et al. 2020).  If the sharpness does not depend on the width n, the same
-rates are suitable for all widths.  In tanh networks with two hidden layers, the sharpness grows as n^b: b is 0 in muP
-and in the NTK parametrization, and up to 1 in the standard parametrization.
+Above 4 / lambda_0 training diverges (Lewkowycz et al. 2020).  If the sharpness does not depend on the width n, all
+widths can be trained at the same rates.  In tanh networks with two hidden layers, the sharpness grows as n^b: b is 0 in
+muP and in the NTK parametrization, and up to 1 in the standard parametrization.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ PARAMETRIZATIONS = {"muP": mn.SpectralMuP(), "NTK": mn.NTK(), "standard": mn.Sta
 
 
 def launched(rate: float, seed: int, steps: int = 300) -> tuple[Any, float]:
-    """Return the loss at every step for lr = rate / lambda_0, and the final lr x sharpness (NaN after divergence)."""
+    """Train at lr = rate / lambda_0. Return the losses and the final lr x sharpness, which is NaN after divergence."""
     net = mn.Network(mn.Sequential(mn.Dense(512), mn.Dense(1)), X.shape[1:])
     theta, losses = net.init(np.random.default_rng(seed)), []
     lr = rate / sharpness(net, theta, X, Y, loss=mn.mse)
     with warnings.catch_warnings(), suppress(FloatingPointError):
-        warnings.simplefilter("ignore", RuntimeWarning)  # if rate > 2, the linearised network diverges
+        warnings.simplefilter("ignore", RuntimeWarning)  # for rate > 2, `train` warns of divergence
         for snap in mn.train(net, theta, X, Y, loss=mn.mse, optimizer=mn.SGD(lr=lr), steps=steps):
             losses.append(float(snap.loss))
     end = lr * sharpness(net, snap.theta, X, Y, loss=mn.mse) if len(losses) > steps else np.nan
@@ -58,9 +58,9 @@ def by_width(name: str, width: int, seeds: int) -> dict[str, Any]:
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 8) -> dict[str, float]:
-    """Return peak loss, convergence and sharpness at each rate, and the exponents of the sharpness in the width.
+    """Return the peak loss, the share of converged runs and the final lr x sharpness for each rate.
 
-    The entries that end in "±" are half the widths of 95 % intervals.
+    Also return the exponents of the sharpness in the width. Entries that end in "±" are half-widths of 95 % intervals.
     """
     results = dict[str, float]()
     runs, laws = {rate: [launched(rate, seed) for seed in range(seeds)] for rate in RATES}, {}

@@ -1,4 +1,4 @@
-"""Define the rows of a paper script's table of claims, and write the table and the figure to files."""
+"""Define rows of tables that compare a paper's claims with our results, and write table and figure to files."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from minintk.files.writing import write_atomically
 class Row:
     """A row of the table of claims.
 
-    of : what the interval after ± covers: "seeds", "images", "both", or "" if there is no interval.
+    of : the source of the variation that ± covers: "seeds", "images", "both", or "" if there is no interval.
     size : a description of data and networks.
-    agrees : the tested claim of the paper about our numbers, or None if the paper makes no claim ("-").
-    why : the tested cause of a difference, with the measured number, or "open".
+    agrees : the paper's claim, tested on our numbers, or None if the paper makes no claim ("-").
+    why : the tested cause of a difference from the paper, including the measured number, or "open".
     """
 
     claim: str
@@ -34,14 +34,14 @@ class Row:
     why: str = ""
 
     def kept(self) -> dict[str, Any]:
-        """Return the row as stored for the page, with its verdict, its rule, and `Claim.more` if it is undecided."""
+        """Return the row as a dictionary, including its verdict, its rule and, for an undecided row, `Claim.more`."""
         tested = self.agrees or Claim("", ((1.0, 1.0),))
         more = None if tested.agrees is not None or isnan(tested.more) else float(f"{tested.more:.3g}")
         return vars(self) | {"agrees": tested.agrees, "rule": tested.rule, "more": more}
 
 
 def finish(s: Setting, found: Found, rows: Sequence[Row], draw: Callable[[Any], None]) -> Found:
-    """Return `found` with the table and the settings, and write KEY.json and KEY.png to the folder --out.
+    """Return `found` with the table and the settings; write KEY.json and KEY.png to the folder --out, if there is one.
 
     draw : a function that is called with Matplotlib's pyplot.
     """

@@ -3,10 +3,10 @@
     python3 make.py python examples/cnn_kernel_regression.py [--out FILE.png]
     ... --set cifar10 --data DIR --train 2000 --test 2000 --depth 3 --end flatten
 
-The digits need no download.  MNIST and CIFAR-10 are read from files in DIR. The networks have `depth` convolutions of 3
-x 3 with ReLU, w_std = sqrt 2 and no biases, then Flatten or GlobalAvgPool, then Dense.  The NNGP kernel and the NTK fit
-the targets one-hot - 0.1 without ridge: f = K(x, X) K(X, X)^-1 y.  For the NTK of networks with Flatten, trained on
-2,000 CIFAR-10 images, Arora et al. 2019 report an accuracy of 40.9 % at depth 3 and 43.4 % at depth 6.
+The digits need no download.  MNIST and CIFAR-10 are read from files in DIR. The networks have `depth` 3 x 3
+convolutions with ReLU, w_std = sqrt 2 and no biases, then Flatten or GlobalAvgPool, then Dense.  The NNGP kernel and
+the NTK fit the targets one-hot - 0.1 without ridge: f = K(x, X) K(X, X)^-1 y.  For the NTK of networks with Flatten and
+2,000 images of CIFAR-10, Arora et al. 2019 report an accuracy of 40.9 % at depth 3 and 43.4 % at depth 6.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FILES = {"mnist": mn.datasets.mnist, "cifar10": mn.datasets.cifar10}
 
 
 def network(depth: int, end: mn.spec.Layer) -> mn.Sequential:
-    """Build `depth` 3 x 3 convolutions with ReLU, then `end`, then Dense."""
+    """Build a network of `depth` 3 x 3 convolutions with ReLU, the layer `end`, and Dense."""
     block = [mn.Conv2d(64, 3, w_std=2**0.5), mn.ReLU()] * depth
     return mn.Sequential(*block, end, mn.Dense(10))
 

@@ -1,4 +1,4 @@
-"""Provide what the scripts that rerun papers share: settings, recorded runs, intervals and table rows.
+"""Provide settings, recorded runs, intervals and table rows for the scripts that rerun papers.
 
     SIZES = {"small": {"widths": (32, 64), "seeds": 3}, "evening": {...}, "paper": {...}}
 
@@ -16,11 +16,11 @@
     if __name__ == "__main__":
         command_line(main, SIZES, __doc__, "name_of_the_script")
 
-Every run of `work` is recorded in the folder NAME.runs below --out.  If a script was killed, the next call resumes from
-these records.  If it finished, the next call only plots.  On the CPU, runs are distributed over the cores, with one
-process and one BLAS thread per core.  The result of `work` must depend only on its arguments, which are numbers or
-text.  Pass constant arguments to `s.sweep` as keywords.  A run that diverges is also recorded, and its entries in the
-table of runs are NaN.
+Every run of `work` is recorded in the folder NAME.runs inside --out.  If a script was killed, the next call resumes
+from these records.  If the script has finished, the next call only plots.  On the CPU, runs are distributed over the
+cores, with one process and one BLAS thread per core.  The result of `work` must depend only on its arguments, which are
+numbers or text.  Pass constant arguments to `s.sweep` as keywords.  A run that diverges is also recorded, and its
+entries in the table of runs are NaN.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def images(data: str, n_train: int, n_test: int, seed: int = 0) -> tuple[mn.data
     """Return random training and test images in float32, with x (N, H, W, C) in [0, 1].
 
     data : "digits", "mnist" or "cifar10". If the data set has fewer images than requested, all of them are returned.
-    Every call returns the same object, so do not write to its arrays.
+    Calls with equal arguments return the same objects, so do not write to their arrays.
     """
     rng = np.random.default_rng(seed)
     if data == "digits":
@@ -61,7 +61,7 @@ def images(data: str, n_train: int, n_test: int, seed: int = 0) -> tuple[mn.data
 
 
 def lenet(shape: tuple[int, ...], width: int, outputs: int = 10) -> mn.Sequential:
-    """Build LeNet-5 with `width` times its channels and features.
+    """Build LeNet-5 with all numbers of channels and features multiplied by `width`.
 
     For 8 x 8 images, the convolutions are 3 x 3.
     """
@@ -81,7 +81,7 @@ def placed(*arrays: mn.Array) -> tuple[mn.Array, ...]:
 
 
 def right(model: mn.Model, theta: mn.Array, x: mn.Array, y: mn.Array, batch: int = 500) -> np.ndarray[Any, Any]:
-    """Return ([E], M): 1 if a network of the ensemble classifies a test example correctly, and 0 otherwise."""
+    """Return an array ([E], M): 1 if a network of the ensemble classifies an example correctly, and 0 otherwise."""
     parts = []
     for i in range(0, len(x), batch):
         f, y_part = to_host(model(theta, x[i : i + batch])), to_host(y[i : i + batch])

@@ -3,9 +3,9 @@
     python3 make.py python examples/coordinate_check.py [--out FILE.png]
 
 Networks with three hidden tanh layers learn digits for three steps of gradient descent.  In spectral muP and in the
-mean-field parametrization, features move by order one at every width.  As the width grows, the movement vanishes in the
-NTK parametrization and diverges in the standard parametrization.  The check also finds a planted error: a second layer
-whose initial weights are too large by a factor of n^(1/4).
+mean-field parametrization, features change by an amount of order one at every width.  As the width grows, this change
+vanishes in the NTK parametrization and diverges in the standard parametrization.  The check also finds a planted error:
+a second layer whose initial weights are too large by a factor of n^(1/4).
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ PARAMETRIZATIONS = {
 
 
 def spec(n: int, plant: float = 0.0) -> mn.Sequential:
-    """Build three hidden layers, with the second layer's weights multiplied by (n / 64)^plant."""
+    """Build a network with three hidden layers, and multiply the second layer's weights by (n / 64)^`plant`."""
     stds = (1.0, (n / 64) ** plant, 1.0)
     hidden = [layer for w_std in stds for layer in (mn.Dense(n, w_std=w_std), mn.Tanh())]
     return mn.Sequential(*hidden, mn.Dense(10, w_std=10**-0.5))
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 16) -> dict[str, Any]:
-    """Return {name: {layer: exponent of |dh|}}, where each check also has a "verdict" and a "blame".
+    """Return {name: {layer: exponent of |dh|, "verdict": verdict, "blame": {tensor: cause}}} for all checks.
 
-    Plot |dh| against the width.
+    Plot |dh| against the width if `out` is given.
     """
     x, y = mn.datasets.digits(dtype=np.float32).subset(64, np.random.default_rng(0)).one_hot()
     checks = {}
@@ -64,7 +64,7 @@ def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 
                 means = [float(np.exp(np.log(v).mean())) for v in row.values]
                 panel.loglog(widths, means, f"{marker}-", ms=4, label=f"layer {row.name}: {row}")
             low, high = panel.get_ylim()
-            panel.set_ylim(min(low, high / 30) / 2, 8 * high)  # noise looks small, and the legend has room
+            panel.set_ylim(min(low, high / 30) / 2, 8 * high)  # so that noise looks small and the legend fits
             panel.set(xlabel="width n", title=f"{name}: {check.verdict}")
             panel.legend(fontsize=7, loc="upper left")
         panels[0].set_ylabel("root mean square of dh after 3 steps")

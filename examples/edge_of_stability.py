@@ -6,7 +6,7 @@ A tanh network learns 200 digits by gradient descent with learning rates of 2 / 
 s is the initial sharpness, the largest eigenvalue of the loss's Hessian (`mn.diagnostics.sharpness`).  Gradient descent
 cannot converge to a minimum that is sharper than 2 / lr.  The sharpness grows until lr x sharpness = 2.  From then on
 the loss still falls, but not monotonically (Cohen et al. 2021).  At the small rate 2 / (20 s) the sharpness rises above
-2 / lr of the three other rates.
+the values 2 / lr of the three other rates.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def data(n: int) -> tuple[Host, Host]:
 
 
 def path(fraction: float, n: int, width: int, steps: int, seed: int = 1) -> tuple[float, Host]:
-    """Return lr = 2 / (fraction s), and (step, lr x sharpness, loss) at forty steps of the run at this rate."""
+    """Train at lr = 2 / (`fraction` s), and return lr and (step, lr x sharpness, loss) at forty of the steps."""
     x, y = data(n)
     dense = [mn.Dense(w, b_std=0.1) for w in (width, width, 10)]
     net = mn.Network(mn.Sequential(dense[0], mn.Tanh(), dense[1], mn.Tanh(), dense[2]), (64,), mn.PyTorch())

@@ -4,9 +4,9 @@
 
 On the cube {-1, 1}^10 the eigenfunctions of the tangent kernel are products of l coordinates (`analytic.cube_modes`).
 `analytic.eigenlearning` predicts the learnability of each level l and the test error.  Both predictions are compared
-with regression on digits and on random points of the cube.  The theory assumes a continuum, so at most a quarter of the
-cube's points are used.  On the sphere the eigenvalues of ReLU networks fall as l^-d for the NTK and as l^-(d+2) for the
-NNGP kernel (Bietti and Mairal 2019).
+with regression on digits and on random points of the cube.  The theory assumes a continuum of inputs, so the training
+sets contain at most a quarter of the cube's points.  On the sphere the eigenvalues of ReLU networks fall as l^-d for
+the NTK and as l^-(d+2) for the NNGP kernel (Bietti and Mairal 2019).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ Host = np.ndarray[Any, Any]
 
 
 def spec(hidden: int = 3, bias: float = 0.1) -> mn.Sequential:
-    """Build a ReLU network with biases, which allow odd products of more than one coordinate."""
+    """Build a ReLU network. Without biases, one hidden layer cannot learn products of 3, 5, ... coordinates."""
     return mn.Sequential(*[mn.Dense(512, w_std=2**0.5, b_std=bias), mn.ReLU()] * hidden, mn.Dense(1))
 
 
 def measured(kernel: mn.Array, modes: Host, sizes: tuple[int, ...], draws: int, noise: float) -> tuple[Host, Host]:
-    """Return learnabilities (sizes, draws, levels) and mean squared errors (sizes, draws).
+    """Run regression on random points; return learnabilities (sizes, draws, levels) and test errors (sizes, draws).
 
-    The errors are those of learning the sum of the modes from noisy values.
+    The learnabilities are those of single modes. The mean squared errors are those for the noisy sum of the modes.
     """
     rng, learned, errors = np.random.default_rng(0), [], []
     for n in sizes:

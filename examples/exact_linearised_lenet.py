@@ -10,9 +10,9 @@ a ridge should bring the exact solution to SGD's accuracy.  Gradient flow stoppe
 m), should have the same effect, because the flow also filters the eigenvalues of J J'.
 
 At width 1 the paper's network has P = 60,941 weights for N = 60,000 equations.  With 867 digits or 1,960 images of
-MNIST, a small LeNet has the same P / N = 1.016, 3.9 and 24 at widths 1, 2 and 5.  At this size, widths that the paper
-omits are cheap as well.  The script interpolation_threshold.py explains the result at width 1.  The size "paper" uses
-LeNet-5 at widths 1 to 60 on 60,000 images.
+MNIST, a small LeNet has the same P / N = 1.016, 3.9 and 24 at widths 1, 2 and 5.  At this size the script can also run
+widths that the paper omits.  The script interpolation_threshold.py explains the result at width 1.  The size "paper"
+uses LeNet-5 at widths 1 to 60 on 60,000 images.
 
 With more than 20,000 images the eigenvectors of J J' do not fit in memory.  On the host, each ridge then needs a
 Cholesky factor, computed in panels of 2,048 rows, and the smallest ridge approximates the exact solution.  With 60,000
@@ -41,7 +41,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "paper": {"widths": (1, 2, 5, 10, 25, 60), "n_train": 60_000, "epochs": 100},
 }
 AT_ONCE = 20_000
-"""All eigenvectors of J J' are computed for up to this number of images, in 16 GB of memory."""
+"""The largest number of images for which the host computes all eigenvectors of J J', in 16 GB of memory."""
 RIDGES = tuple(float(10.0**k) for k in range(-5, 4))
 PAPER = {0: "97.8, 99.86, 99.89 at x1, x2, x5; SGD 99.61 at x1", 1: "86.05, 98.7, 99.17; SGD 95.48 at x1 (7 pixels)"}
 SAYS = {"solver": "exact solution", "linearised": "linearised by SGD", "LeNet": "LeNet by SGD",
@@ -51,7 +51,7 @@ SAYS = {"solver": "exact solution", "linearised": "linearised by SGD", "LeNet": 
 def solved(data: str, n_train: int, shift: int, width: int, seed: int, sgd_time: float) -> dict[str, Any]:
     """Return the test and training accuracies of the exact solution.
 
-    Also return the test accuracies for each ridge, and for gradient flow stopped at SGD's time.
+    Also return the test accuracies of regression with each ridge, and of gradient flow stopped at SGD's time.
     """
     net, theta0, (x, y, x_test, y_test) = problem(data, n_train, shift, width, seed)
     xp, found = array_namespace(x), {"P / N": net.size / len(x)}
@@ -86,7 +86,7 @@ class Tangent:
 def by_panels(
     net: mn.Network, theta0: mn.Array, x: mn.Array, y: mn.Array, x_test: mn.Array, y_test: mn.Array
 ) -> dict[str, Any]:
-    """Return the accuracies of `solved`, except for stopped flow, if J J' does not fit in memory.
+    """Return the results of `solved`, computed in panels of J J'. The accuracy of the stopped flow is NaN.
 
     For each ridge, the outputs are f_0 + k(x, X) (J J' + ridge)^-1 (y - f_0).
     """
@@ -116,7 +116,7 @@ def main(
     s: Setting, widths: tuple[int, ...], shifts: tuple[int, ...] = (), n_train: int = 0, seeds: int = 3,
     epochs: int = 30, lr: float = 0.01,
 ) -> Found:  # fmt: skip
-    """Return accuracies for each shift and width, and for each ridge at width 1."""
+    """Return the accuracies and the best ridge for each shift and width, and plot the accuracies."""
     shifts = shifts or (0, 2 if s.data == "digits" else 7)
     n_train = n_train or (867 if s.data == "digits" else 1960)
     axes: dict[str, Any] = {"shift": shifts, "width": widths, "seed": range(seeds)}

@@ -18,7 +18,7 @@ import minintk as mn
 
 
 def networks(width: int) -> dict[str, mn.Network]:
-    """Return the networks as {name: network}."""
+    """Build the three networks, and return {name: network}."""
 
     def spec(last: float) -> mn.Sequential:
         hidden = mn.Dense(width, b_std=0.1), mn.Tanh()
@@ -32,7 +32,7 @@ def networks(width: int) -> dict[str, mn.Network]:
 
 
 def main(out: str | None = None, width: int = 256, n: int = 100, widths: bool = True) -> dict[str, Any]:
-    """Return {name: {"regime", "findings", "gap", "kernel"}}, print the reports and plot the gaps."""
+    """Print the reports, plot the gaps, and return {name: {"regime", "findings", "gap", "kernel"}}."""
     x, y = mn.datasets.digits().subset(n, np.random.default_rng(0)).one_hot()
     reports = {
         name: mn.examine(net, net.init(np.random.default_rng(1)), x, y, widths=widths)

@@ -4,7 +4,7 @@
 
 If outputs are divided by gamma0 sqrt(n) and the learning rate is multiplied by gamma0^2 n, features move in the limit n
 -> infinity (`analytic.limits.linear_problem`).  An ODE gives the limit for two layers, and mean-field theory gives the
-limit for deeper networks.  On five digits, the distance of networks to this limit falls as n^(-1/2).
+limit for deeper networks.  On five digits, the distance of networks from this limit falls as n^(-1/2).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Host = np.ndarray[Any, Any]
 
 
 def spec(hidden: int, n: int) -> mn.Sequential:
-    """Build a linear network."""
+    """Build a linear network with `hidden` hidden layers of width n."""
     return mn.Sequential(*[mn.Dense(n) for _ in range(hidden)], mn.Dense(1))
 
 
@@ -41,7 +41,7 @@ def limit(hidden: int, x: Host, y: Host, gamma0: float) -> tuple[mn.Array, Host]
 
 
 def networks(hidden: int, n: int, x: Host, y: Host, gamma0: float, seeds: int) -> tuple[Host, Host]:
-    """Return f and the mean diagonal of the tangent kernel of trained networks of width n, (STEPS + 1, seeds, ...)."""
+    """Train networks of width n; return f and the tangent kernels' mean diagonals, (STEPS + 1, seeds, ...)."""
     theta0 = (net := mn.Network(spec(hidden, n), x.shape[1:])).init(np.random.default_rng(n), ensemble=seeds)
     model, t = mn.Centred(net, theta0, 1 / (gamma0 * n**0.5)), TIMES[1:] * gamma0**2 * n
     if hidden == 1:
@@ -53,9 +53,9 @@ def networks(hidden: int, n: int, x: Host, y: Host, gamma0: float, seeds: int) -
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 24) -> dict[str, float]:
-    """Return the exponents of the distances to the limit and to the NTK, with standard errors.
+    """Return the exponents of the distances from the limit and from the NTK's outputs, with standard errors.
 
-    seeds : the number of networks of the largest width.
+    seeds : the number of networks of the largest width. The other widths have more networks.
     """
     found, laws = {}, {}
     x, y = mn.datasets.digits().pca(5).on_sphere().subset(5, np.random.default_rng(0)).parity()
@@ -74,7 +74,7 @@ def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 
 
 
 def draw(out: str, x: Host, y: Host, widths: tuple[int, ...], laws: Any) -> None:
-    """Plot the outputs, the kernels and the distances to the limit and to the NTK."""
+    """Plot losses, kernels, and the networks' distances from the limit and from the NTK's outputs."""
     import matplotlib.pyplot as plt
 
     from analytic.verify.figures import MARKERS

@@ -5,7 +5,7 @@
 At every width, the mean of the tangent kernel hatTheta(x, x) is the analytic kernel.  The variance of hatTheta is also
 known exactly (`analytic.finite_width`).  For one hidden layer, n Var / Theta^2 = 3.  For deep networks, the variance
 grows as e^(5 depth / width) (Hanin and Nica 2020).  Each point is a mean over thousands of networks, with a z-score
-against theory.  The variance is measured as the mean of (hatTheta - Theta)^2, with error bars from the same networks.
+against theory.  The measured variance is the mean of (hatTheta - Theta)^2.  The same networks give its error bars.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def spec(depth: int, n: int) -> mn.Sequential:
 
 
 def kernels(depth: int, n: int, members: int, rng: np.random.Generator) -> Host:
-    """Return hatTheta(x, x) of each network, for an input with |x|^2 = d."""
+    """Draw networks, and return hatTheta(x, x) of each for an input with |x|^2 = d."""
     net, x = mn.Network(spec(depth, n), (2,)), np.array([[1.0, -1.0]])
     batch = max(1, min(members, 2_000_000 // net.size))
     parts = [mn.ntk(net, net.init(rng, ensemble=batch), x)[:, 0, 0] for _ in range(-(-members // batch))]
@@ -67,7 +67,7 @@ def main(
 
 
 def draw(out: str, points: list[tuple[int, int, float, float]], worst: float) -> None:
-    """Plot the variance against depth / width with exact curves, and for one layer against the exact 3 / n."""
+    """Plot measured and exact variance against depth / width, and for one hidden layer against the width."""
     import matplotlib.pyplot as plt
 
     from analytic.verify.figures import MARKERS

@@ -2,10 +2,10 @@
 
     python3 make.py python examples/four_times_the_data.py [--data mnist] [--out FILE.png]
 
-`analytic.predict_loss` uses n images.  Regression with the same kernel learns parity from 4n other images at four
-ridges, and is tested on a third set of images.  The losses of the 12 cells (n, ridge) are means over draws.  The
-control assumes that more data bring no gain, and uses the predicted loss for n images at the same ridge.  Networks of
-width 512 are trained with weight decay on two draws of each cell.
+`analytic.predict_loss` predicts the loss from n images.  Regression with the same kernel learns parity from 4n other
+images at four ridges, and is tested on a third set of images.  The losses of the 12 cells (n, ridge) are means over
+draws.  The control assumes that more data bring no gain, and uses the predicted loss for n images at the same ridge.
+Networks of width 512 are trained with weight decay on two draws of each cell.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ SIZES = {"digits": (50, 100, 200), "mnist": (125, 250, 500)}
 
 
 def spec(width: int) -> mn.Sequential:
-    """Build three hidden ReLU layers."""
+    """Build a network with three hidden ReLU layers and one output."""
     return mn.Sequential(*[mn.Dense(width, w_std=2**0.5, b_std=0.1), mn.ReLU()] * 3, mn.Dense(1))
 
 
 def one_draw(x: Host, y: Host, n: int, test: int, rng: np.random.Generator) -> tuple[Host, Host, Host, Host, Host]:
-    """Return the predicted, measured and control losses and the ridges, (4,) each, and the order of the images."""
+    """Return predicted, measured and control losses and the ridges, each (4,), and the permutation of the images."""
     at, k = rng.permutation(len(x)), an.kernel(spec(512))
     few, many, rest = at[:n], at[n : 5 * n], at[5 * n : 5 * n + test]
     K, K4, K_test = k.ntk(x[few]), k.ntk(x[many]), k.ntk(x[rest], x[many])
@@ -41,7 +41,7 @@ def one_draw(x: Host, y: Host, n: int, test: int, rng: np.random.Generator) -> t
 
 
 def network(x: Host, y: Host, n: int, test: int, ridge: float, at: Host, width: int) -> float:
-    """Return the test loss of one network, trained on 4n images with weight decay towards its initial weights."""
+    """Train one network on 4n images with weight decay towards its initial weights, and return its test loss."""
     many, rest = at[n : 5 * n], at[5 * n : 5 * n + test]
     x, y = x.astype(np.float32), y.astype(np.float32)
     net = mn.Network(spec(width), x.shape[1:])

@@ -5,7 +5,7 @@ For the figures of rerun papers, see table.py.
     python3 make.py python examples/gallery.py [NAME ...] [--out docs/gallery]
 
 Each script runs in its own process with its default sizes.  All scripts together take about half an hour on two cores.
-If names are given, only these scripts run.  NAME.png is reduced to 128 colours, which makes it a third as large.
+If names are given, only the named scripts run.  NAME.png is reduced to 128 colours, which makes it a third as large.
 NAME.txt contains the script's output.
 """
 
@@ -47,7 +47,7 @@ def run(name: str, out: Path) -> None:
 
 
 def main(names: Sequence[str], out: str) -> None:
-    """Run the named examples, or all of them, and print a line after each."""
+    """Run the named examples, or all of them if no names are given, and print a line after each."""
     unknown = set(names) - set(NAMES)
     if unknown:
         raise SystemExit(f"no example is called {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")

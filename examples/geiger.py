@@ -26,15 +26,15 @@ Task = tuple[tuple[Host, Host], tuple[Host, Host]]
 SOFTPLUS = mn.Softplus(beta=5.0, scale=1.404383)
 """Softplus with a scale at which initial pre-activations have variance 1, as in the paper."""
 STEPS = mn.Steps(high=0.05, early=0.005)
-"""Larger steps than the default, which is the paper's.  A run needs about a quarter as many steps.  The time at which
-the loss halves is accurate to 2 % instead of 0.6 %, and the kernel's change to 1 %."""
+"""Larger steps than the default, which is the paper's.  Training takes about a quarter as many steps.  The relative
+errors are 2 % instead of 0.6 % for the time at which the loss halves, and 1 % for the kernel's change."""
 FEATURE, LAZY = 0.1, 100.0
 """Exponents of the feature regime are fitted at s <= FEATURE, and exponents of the lazy regime at s >= LAZY."""
 
 
 @lru_cache(maxsize=4)
 def task(data: str, n_train: int, n_test: int, dtype: str = "float32") -> Task:
-    """Return training and test pairs (x, y), where x is (N, 10).  Every call returns the same arrays.
+    """Return training and test pairs (x, y), where x is (N, 10).  Calls with equal arguments return the same arrays.
 
     data : "sparse", "digits" or "mnist".  For "sparse", y = sign(x_1 x_2) with normal x.  No linear function of x
     predicts this y, and only two of ten directions matter.  For "digits" and "mnist", x contains the first 10 principal
@@ -52,7 +52,7 @@ def task(data: str, n_train: int, n_test: int, dtype: str = "float32") -> Task:
 def network(width: int, depth: int, activation: mn.spec.Layer = SOFTPLUS) -> mn.Network:
     """Build a network with 10 inputs, `depth` hidden layers and one output.
 
-    Biases start at zero.  After ReLU, weights have variance 2.
+    Biases start at zero.  Weights that follow a ReLU have variance 2.
     """
     gain = sqrt(2) if isinstance(activation, mn.ReLU) else 1.0
     layers: list[mn.spec.Layer] = []
@@ -62,13 +62,13 @@ def network(width: int, depth: int, activation: mn.spec.Layer = SOFTPLUS) -> mn.
 
 
 def start(net: mn.Network, seeds: Sequence[int], dtype: Any = np.float32) -> mn.Array:
-    """Return initial weights (E, P), one network per seed, on the device."""
+    """Draw initial weights (E, P), one network per seed, on the device selected by --device."""
     return placed(np.stack([net.init(np.random.default_rng(seed), dtype=dtype) for seed in seeds]))[0]
 
 
 @dataclass(frozen=True)
 class UntilOutput(mn.Loss):
-    """The hinge loss with scale alpha, set to zero once the rms of a network's outputs has reached `size`."""
+    """The hinge loss with scale alpha, which counts as zero once the rms of a network's outputs has reached `size`."""
 
     alpha: float
     size: float = 1.0
@@ -87,7 +87,7 @@ def flowing(
     net: mn.Network, theta0: mn.Array, s: float, x: mn.Array, y: mn.Array, *, until: float | None = None,
     times: Any = 1e7, by: mn.Steps = STEPS,
 ) -> Iterator[mn.Moment]:  # fmt: skip
-    """Yield the flow of F = alpha (f - f_0), alpha = s / sqrt(h).
+    """Train F = alpha (f - f_0) with alpha = s / sqrt(h) by momentum flow, and yield the flow's moments.
 
     The flow ends when the loss is zero, or when the rms of F has reached `until`.
     """
@@ -99,7 +99,7 @@ def flowing(
 def trained(
     net: mn.Network, theta0: mn.Array, s: float, x: mn.Array, y: mn.Array, **how: Any
 ) -> tuple[mn.Centred, Any]:
-    """Train by the flow, and return the model and the final theta (E, P).
+    """Train by momentum flow, and return the model and the final theta (E, P).
 
     Raise FloatingPointError if an example has not been learned by t = 1e7.
     """
@@ -111,7 +111,7 @@ def trained(
 
 
 def frozen(model: mn.Centred, theta: mn.Array, x: mn.Array, y: mn.Array, x_test: mn.Array) -> mn.Array:
-    """Return f on the test set, (E, M, 1), after the flow from zero with the model's kernel at theta."""
+    """Train from f = 0 with the model's kernel frozen at theta, and return f on the test set, (E, M, 1)."""
     xp = array_namespace(x)
     K = mn.ntk(model, theta, xp.concat([x, x_test]), x)
     f0 = xp.zeros((*K.shape[:-1], 1), dtype=K.dtype)
@@ -120,10 +120,10 @@ def frozen(model: mn.Centred, theta: mn.Array, x: mn.Array, y: mn.Array, x_test:
 
 
 def exponent(x: Any, values: Any, where: Any = None) -> Measured:
-    """Return the slope of log v against log x at the x in `where`: its mean over seeds and half its 95 % interval.
+    """Fit log v against log x at the points `where`; return the slope's mean over seeds and half its 95 % interval.
 
-    v : (K, E) values at K points for E seeds.
-    Each seed is fitted separately, because the values of one seed are correlated.
+    values : (K, E) values v at K points for E seeds. Each seed is fitted separately, because the values of one seed are
+    correlated.
 
     >>> exponent([1, 10, 100], np.array([[1, 1], [20, 5], [400, 25]]))[0].__round__(12)
     1.0
@@ -134,7 +134,7 @@ def exponent(x: Any, values: Any, where: Any = None) -> Measured:
 
 
 def by_decade(x: Any, values: Any) -> list[Measured]:
-    """Return the slopes between neighbouring points on logarithmic axes."""
+    """Return the slope of log v against log x between each pair of neighbouring points, as in `exponent`."""
     return [exponent(x[i : i + 2], values[i : i + 2]) for i in range(len(x) - 1)]
 
 
@@ -159,6 +159,6 @@ def in_widths(axes: Any, widths: Sequence[int]) -> None:
 
 
 def guide(axes: Any, x: Any, through: tuple[float, float], power: float, label: str) -> None:
-    """Plot the predicted line v = v_0 (x / x_0)^power over the given x."""
+    """Plot the power law v = v_0 (x / x_0)^power through the point (x_0, v_0) over the given x."""
     x = np.asarray(x, float)
     axes.plot(x, through[1] * (x / through[0]) ** power, "k--", lw=0.9, label=label)

@@ -60,7 +60,7 @@ def problem(data: str, n_train: int, shift: int, width: int, seed: int) -> tuple
 
 
 def exact(net: mn.Network, theta0: mn.Array, x: mn.Array, y: mn.Array) -> mn.Array:
-    """Return the minimum-norm least-squares theta, computed by LAPACK from J if J J' is singular, as in the paper."""
+    """Return the minimum-norm least-squares theta. LAPACK computes it from J if J J' is singular, as in the paper."""
     try:
         return mn.solve_gram(net, theta0, x, y).theta
     except ValueError:
@@ -68,13 +68,13 @@ def exact(net: mn.Network, theta0: mn.Array, x: mn.Array, y: mn.Array) -> mn.Arr
 
 
 def rows(net: mn.Network, theta0: mn.Array, x: mn.Array) -> mn.Array:
-    """Return J : (N, P) for a network with one output."""
+    """Return the Jacobian J (N, P) of a network with one output."""
     xp = array_namespace(x)
     return xp.stack([net.linearize(theta0, x[i : i + 1])[1].vjp(xp.ones((1, 1))) for i in range(len(x))])
 
 
 def curve(data: str, n_train: int, shift: int, width: int, seed: int) -> dict[str, Any]:
-    """Return the test accuracy after solving on each fraction of the images, and at width 1 the rank of J on all."""
+    """Return test accuracies after a fit to each fraction of the images, and at width 1 the rank of J on all images."""
     net, theta0, (x, y, x_test, y_test) = problem(data, n_train, shift, width, seed)
     lin, found = mn.Linearized(net, theta0), []
     for n in (int(share * n_train) for share in SHARES):
@@ -87,7 +87,7 @@ def curve(data: str, n_train: int, shift: int, width: int, seed: int) -> dict[st
 def main(
     s: Setting, widths: tuple[int, ...] = (1, 2), shifts: tuple[int, ...] = (), n_train: int = 0, seeds: int = 16
 ) -> Found:
-    """Return the test accuracy for each width and number of images."""
+    """Return the test accuracy of the exact solution for each shift, width and number of images, and plot it."""
     shifts = shifts or (0, 2 if s.data == "digits" else 7)
     n_train = n_train or (867 if s.data == "digits" else 1960)
     s = replace(s, sizes={**s.sizes, "n_train": n_train}, papers={**s.papers, "n_train": 60_000})

@@ -12,9 +12,9 @@ LEVEL = 0.95
 
 
 class Measured(NamedTuple):
-    """A mean and half the width of its 95 % interval: NaN if there is no interval, 0 for a constant.
+    """A mean and the half-width of its 95 % interval. The half-width is NaN without an interval, and 0 for a constant.
 
-    of : what varies: "seeds", "images" or "both".
+    of : the source of the variation: "seeds", "images" or "both".
     df : the degrees of freedom of Student's t for the interval.
     """
 
@@ -60,5 +60,5 @@ def percent(value: Measured | tuple[float, float], digits: int = 2) -> str:
 
 
 def plus(value: Measured | tuple[float, float], digits: int = 2) -> str:
-    """Format a number with its half-width, if it has one."""
+    """Format a number, followed by ± and its half-width unless the half-width is NaN."""
     return f"{value[0]:.{digits}f}" + (f" ± {value[1]:.{digits}f}" if value[1] == value[1] else "")

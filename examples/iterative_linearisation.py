@@ -3,11 +3,11 @@
     python3 make.py python examples/iterative_linearisation.py [--out DIR] [--data DIR --set mnist|cifar10]
 
 The script runs gradient descent on a LeNet that is linearised again every K steps (Iterative linearised training, 2022,
-algorithm 1, figures 1 and 2).  K = 1 is the network itself, and with K = infinity features are never learned.  Training
-uses full batches, with softmax and cross-entropy outside the linearisation.  At a low rate, training with finite K
-reaches the same accuracy as the network.  Each new linearisation lowers the accuracy, because the last step was
-computed with the old features.  At higher rates K = 1 and K = infinity converge, whereas finite K > 1 diverges.  The
-module windows.py derives the plotted bounds.
+algorithm 1, figures 1 and 2).  With K = 1 the network itself is trained, and with K = infinity features are never
+learned.  Training uses full batches, with softmax and cross-entropy outside the linearisation.  At a low rate, training
+with finite K reaches the same accuracy as the network.  Each new linearisation lowers the accuracy, because the last
+step was computed with the old features.  At higher rates K = 1 and K = infinity converge, whereas finite K > 1
+diverges.  The module windows.py derives the plotted bounds.
 
 Rates refer to a loss that is a mean over examples.  If the paper's loss is a sum, its rates 1e-4 and 1e-5 are 5 and .5
 here.  Every run lasts for a time t = lr x steps, but for at least three windows.  The sizes "small" and "evening" use
@@ -39,7 +39,7 @@ LOWEST = {"digits": (0.01, 30.0), "mnist": (0.003, 8.0), "cifar10": (0.003, 12.0
 
 @np.errstate(over="ignore", invalid="ignore")  # FloatingPointError reports divergence
 def run(data: str, n_train: int, channels: int, t: float, K: float, lr: float, seed: int) -> dict[str, Any]:
-    """Return the final loss and test accuracy, and the accuracies before and after some feature updates.
+    """Return the final loss and test accuracy, and the test accuracies before and after some feature updates.
 
     Also return the times of these updates.
     """
@@ -62,9 +62,9 @@ def run(data: str, n_train: int, channels: int, t: float, K: float, lr: float, s
 
 
 def settled(times: Any, accuracy: Any) -> bool:
-    """Return True if the accuracy moves by less than a point over the last third of a run's time.
+    """Return True if the mean accuracy changes by less than one percentage point over the last third of the time.
 
-    accuracy : (seeds, POINTS). A run is not settled if its last third is a single point.
+    accuracy : (seeds, POINTS). If the last third contains a single point, return False.
     """
     late = times > times[-1] * 2 / 3 * (1 + 1e-9)
     return len(set(times[late])) > 1 and bool(np.ptp(accuracy[:, late].mean(0)) < 0.01)
@@ -74,14 +74,14 @@ def main(
     s: Setting, periods: tuple[float, ...] = (1, 2, 5, 50, 500, 5000, 20_000, inf), n_train: int = 60,
     channels: int = 6, rates: int = 8, seeds: int = 1, lowest: tuple[float, float] | None = None,
 ) -> Found:  # fmt: skip
-    """Return the phase diagram of period and rate, its bound, and the accuracy of all periods at the lowest rate."""
+    """Return the phase diagram over periods and rates, its bounds, and all periods' accuracies at the lowest rate."""
     low, t = lowest or LOWEST[s.data]
     where: dict[str, Any] = {"data": s.data, "n_train": n_train, "channels": channels, "t": t}
     lrs, seed, K = [low * 2**r for r in range(rates)], range(seeds), np.array(periods)
     runs = s.sweep(run, {"K": periods, "lr": lrs, "seed": seed}, **where)
     along = s.sweep(along_the_path, {"seed": seed}, **where, low=low, rates=rates)
     beside = s.sweep(beside_it, {"seed": seed}, **where, lr=2 * low)
-    learns, finite = runs["loss"] < np.log(10) / 2, (K > 1) & (inf > K)  # False for NaN after divergence
+    learns, finite = runs["loss"] < np.log(10) / 2, (K > 1) & (inf > K)  # NaN (diverged) counts as not learned
     largest = [max((lr for lr, ok in zip(lrs, each) if ok.all()), default=0.0) for each in learns]
     peak, first = along["curvature"].max(-1), along["curvature"][:, 0]
     net, theta0, _ = problem(s.data, n_train, channels, 0)
@@ -97,7 +97,7 @@ def main(
 
     stays, (good, bad) = learns[finite, 0].all(-1), (learns[finite][w] for w in (inside, ~inside))
     bounds = f"{good.sum()} of {good.size} runs inside the bounds on the path learn, {bad.sum()} of {bad.size} outside"
-    widest = 2 * sqrt(0.5 / TEST)  # 2 standard errors of the difference of two accuracies
+    widest = 2 * sqrt(0.5 / TEST)  # two standard errors of the difference between two accuracies
 
     def row(claim: str, paper: str, here: str, agrees: Claim | None = None, why: str = "") -> Row:
         return Row(claim, paper, here, "seeds" if seeds > 1 else "", size, seeds, agrees, why)

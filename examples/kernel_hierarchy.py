@@ -34,7 +34,7 @@ N, KINKED = 8, 512  # number of examples, and the width of the widest ReLU netwo
 
 
 def errors(phi: mn.Activation, n: int, seed: int) -> Any:
-    """Return the distances of a network's kernel and outputs from each order's hierarchy at t = 2, (orders, 2)."""
+    """Train one network, and return the errors (orders, 2) of each hierarchy's kernel and outputs at t = 2."""
     x = np.random.default_rng(0).standard_normal((N, 64))
     x *= 8 / np.linalg.norm(x, axis=1, keepdims=True)
     layers = [layer for _ in range(2) for layer in (mn.Dense(n, w_std=2**0.5 if phi == mn.ReLU() else 1.0), phi)]
@@ -52,11 +52,11 @@ def errors(phi: mn.Activation, n: int, seed: int) -> Any:
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = (64, 128, 256), seeds: int = 16) -> dict[str, float]:
-    """Return {"activation, order: quantity, widths": exponent}, and half the interval of each exponent under "±"."""
+    """Return {"activation, order: quantity, widths": exponent}, with the half-widths of intervals under "±"."""
     results, measured = dict[str, float](), {}
     for name, phi in PHI.items():
         here = [n for n in widths if phi != mn.ReLU() or n <= KINKED]
-        logs = np.log([[errors(phi, n, seed) for seed in range(seeds)] for n in here])  # (width, seed, order, what)
+        logs = np.log([[errors(phi, n, seed) for seed in range(seeds)] for n in here])  # (width, seed, order, 2)
         mean, error = logs.mean(axis=1), logs.std(axis=1, ddof=1) / seeds**0.5
         measured[name] = np.array(here), mean, error
         for (o, label), (w, what) in product(enumerate(NAMES.values()), enumerate(("kernel", "outputs"))):
@@ -72,7 +72,7 @@ def main(out: str | None = None, widths: tuple[int, ...] = (64, 128, 256), seeds
 
 
 def draw(out: str, measured: dict[str, Any]) -> None:
-    """Plot the kernel's error against width, with a panel for each activation."""
+    """Plot each hierarchy's error of the kernel against width, with a panel for each activation."""
     import matplotlib.pyplot as plt
 
     from analytic.verify.figures import MARKERS

@@ -2,15 +2,15 @@
 
     python3 make.py python examples/kernel_movement_exponents.py [--out DIR] [--data DIR] [--scale small|evening|paper]
 
-According to the theory, in the feature regime (s = sqrt(h) alpha << 1) all L + 1 layers grow by s^(-1/(L+1)) until the
-outputs are of order one.  The kernel has degree 2 L in the layers and therefore grows by s^(-2/(1+1/L)).  Training ends
-later, when the last example has a margin of 1.  By then the other margins exceed 1, and a smaller s gives larger
-outputs.  We therefore measure kernel and weights twice: when the root mean square of alpha (f - f_0) is 1, and when the
-hinge loss is zero, as in the paper.  The theory's exponents refer to the first of these times.  Measured exponents
-approach the theory's exponents slowly, because the initial weights still matter.  We fit one exponent per seed at s <=
-1e-5, a bound chosen beforehand.
+According to the theory, in the feature regime (s = sqrt(h) alpha << 1) all L + 1 layers grow by a factor of
+s^(-1/(L+1)) until the outputs are of order one.  The kernel has degree 2 L in the layers and therefore grows by a
+factor of s^(-2/(1+1/L)).  Training ends later, when the last example has a margin of 1.  By then the other margins
+exceed 1, and a smaller s gives larger outputs.  We therefore measure kernel and weights twice: when the root mean
+square of alpha (f - f_0) is 1, and when the hinge loss is zero, as in the paper.  The theory's exponents refer to the
+first of these times.  Measured exponents approach the theory's exponents slowly, because the initial weights are not
+yet negligible.  We fit one exponent per seed at s <= 1e-5, a bound chosen beforehand.
 
-The argument assumes that all layers grow equally.  The gains, which are the largest singular values of W_l / sqrt(n),
+The theory assumes that all layers grow equally.  The gains, which are the largest singular values of W_l / sqrt(n),
 confirm this assumption.
 """
 
@@ -70,14 +70,14 @@ def moved(
 
 
 def falling(slopes: Sequence[Measured], digits: int = 2) -> str:
-    """Format exponents b of the law s^-b."""
+    """Format the exponents b of power laws s^-b, given the slopes -b."""
     return ", ".join(plus((-v[0], v[1]), digits) for v in slopes)
 
 
 def main(
     s: Setting, scales: tuple[float, ...], ends: tuple[float, ...], width: int, seeds: int, n_train: int
 ) -> Found:  # fmt: skip
-    """Return the exponents of kernel, weights, outputs and gains in s, at fixed output and at zero loss."""
+    """Return the exponents of s for kernel, weights, outputs and gains, at fixed output and at zero loss."""
     fixed: dict[str, Any] = {"data": s.data, "n_train": n_train, "width": width}
     axes = {"depth": DEPTHS, "seed": range(seeds)}
     runs = s.sweep(moved, {"s": scales, **axes}, together="seed", until=1.0, **fixed)

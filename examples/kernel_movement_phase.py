@@ -39,7 +39,7 @@ SIZES: dict[str, dict[str, Any]] = {
 def moved(
     data: str, n_train: int, depth: int, phi: str, width: int, s: float, seed: tuple[int, ...]
 ) -> list[dict[str, float]]:  # fmt: skip
-    """Return the relative changes of the test kernel and, times sqrt(h), of the weights, at zero loss."""
+    """Train to zero loss, and return the relative change of the test kernel and sqrt(h) times that of the weights."""
     (x, y), (x_test, _) = task(data, n_train, 100, "float64")
     arrays = placed(x, y, x_test[:100])
     net = network(width, depth, ACTIVATIONS[phi])
@@ -54,7 +54,7 @@ def moved(
 def main(
     s: Setting, widths: tuple[int, ...], scales: tuple[float, ...], depth: int, seeds: int, n_train: int
 ) -> Found:  # fmt: skip
-    """Return the slopes in s for each regime, and the distances between curves of different widths."""
+    """Return the exponents of s in each regime, and the distances between the curves of different widths."""
     grid = {"phi": tuple(ACTIVATIONS), "width": widths, "s": scales, "seed": range(seeds)}
     runs = s.sweep(moved, grid, together="seed", data=s.data, n_train=n_train, depth=depth)
     at, middle = np.array(scales), len(widths) // 2
@@ -68,7 +68,7 @@ def main(
             own, key = runs[name][i], f"{name}, {phi}"  # (width, s, seed)
             slope = found["lazy"][key] = exponent(at, own[middle], lazy)
             found["decades"][key] = by_decade(at, own[middle])
-            # the power of h at fixed s: 0 if the curves collapse
+            # the exponent of h at fixed s: 0 if the curves coincide
             left = found["in h"][key] = [exponent(widths, own[:, k]) for k in range(len(scales))]
             logs = np.log(own).mean(-1)
             logs = np.log(own[:, feature]).mean(-1)

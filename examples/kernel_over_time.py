@@ -4,7 +4,7 @@
 
 The model alpha (f - f_0), where f has two hidden layers of width h, learns the parity of digits by a momentum flow
 until every digit has a margin of 1.  At s = sqrt(h) alpha = 100 the kernel, its eigenvectors and its alignment with the
-labels stay fixed.  At s = .1 the weights have to grow.  The kernel rotates towards the labels until most digits are
+labels stay fixed.  At s = .1 the weights must grow.  The kernel rotates towards the labels until most digits are
 learned, and then away from them.  During this second phase its effective rank grows, and the first layer dominates its
 trace.
 """
@@ -25,7 +25,7 @@ REGIMES = {"lazy": 100.0, "feature": 0.1}  # s = sqrt(h) alpha
 
 
 def path(s: float, width: int, networks: int, x: mn.Array, y: mn.Array) -> KernelPath:
-    """Return the kernels of `networks` networks along their flow, at 4 times per decade.
+    """Train `networks` networks by momentum flow, and return their tangent kernels at 4 times per decade.
 
     Times are in units of t1, the time at which the loss halves.
     """
@@ -51,7 +51,7 @@ def path(s: float, width: int, networks: int, x: mn.Array, y: mn.Array) -> Kerne
 
 
 def draw(panels: Any, p: KernelPath, name: str) -> None:
-    """Plot means over networks on five panels: movement, alignment, rank, overlap, and shares of the layers."""
+    """Plot the kernel's movement, alignment, rank, overlap and shares of the layers, as means over networks."""
     titles = "movement of the kernel", "alignment with the labels", "effective rank", "overlap of the top eigenvectors"
     lines = [*zip(panels, titles, [name] * 4, (p.movement, p.alignment, p.effective_rank, p.overlap[..., -1]))]
     lines += [(panels[-1], f"share of the trace, {name}", f"layer {layer}", share) for layer, share in p.share.items()]

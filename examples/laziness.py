@@ -30,7 +30,7 @@ Host = np.ndarray[Any, Any]
 
 
 def moved(model: mn.Model, theta0: Host, x: Host, y: Host, alpha: float) -> Host:
-    """Return |Theta_T - Theta_0| / |Theta_0| for each network at the time T when its loss has fallen to a tenth."""
+    """Return |Theta_T - Theta_0| / |Theta_0| of each network, at the time T at which its loss has fallen to a tenth."""
     found = np.full(len(theta0), np.nan)
     before = None
     for moment in mn.flow(model, theta0, x, y, loss=mn.mse, times=np.geomspace(0.1, 300, 60) / alpha**2):
@@ -47,7 +47,7 @@ def moved(model: mn.Model, theta0: Host, x: Host, y: Host, alpha: float) -> Host
 def main(
     out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 8, deep: tuple[int, ...] = (1, 2)
 ) -> dict[str, float]:
-    """Return the exponents of kappa and of kernel movement in the width, with errors, for both scalings."""
+    """Return the exponents of the width for kappa and the kernel's movement in both scalings, with standard errors."""
     rng, laws = np.random.default_rng(0), {}
     x, y = mn.datasets.digits().pca(8).on_sphere().subset(8, rng).parity()
     for hidden in deep:

@@ -42,9 +42,9 @@ GAP = 0.05  # compute alpha* only if the errors of the regimes differ by more th
 def outputs(
     n_train: int, n_test: int, depth: int, data: str, width: int, s: float, seed: tuple[int, ...]
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Return f (M,) on the test set for each seed.
+    """Train a network for each seed, and return its outputs f (M,) on the test set.
 
-    s = 0 means s = infinity, the flow of the frozen initial kernel.
+    s = 0 stands for s = infinity, i.e. the flow with the frozen initial kernel.
     """
     (x, y), (x_test, _) = (placed(*part) for part in task(data, n_train, n_test))
     net = network(width, depth)

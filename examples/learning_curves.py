@@ -3,7 +3,7 @@
     python3 make.py python examples/learning_curves.py [--out FILE.png]
 
 Random-feature models with n parameters learn a power-law target from N = 4n noisy examples.  The figure shows their
-mean test loss and the formula at eight widths and eight times.  The relative distance between loss and formula falls as
+mean test loss and the predicted loss at eight widths and eight times.  The relative distance between the two falls as
 1/n.  On digits, the spectrum of the tangent kernel on all images predicts the test loss of gradient flow on a subset.
 The last panel shows the loss against width x time.
 """
@@ -30,7 +30,7 @@ def losses(lam: Host, v2: Host, n: int, rng: np.random.Generator) -> Host:
     features, z = np.sqrt(lam / n)[:, None] * rng.standard_normal((len(lam), n)), rng.standard_normal((4 * n, len(lam)))
     x = z @ features
     mu, Q = np.linalg.eigh(x.T @ x / (4 * n))
-    out, of = features @ Q, Q.T @ (x.T @ z) / (4 * n)  # the residual is v - out diag(learned) of (v + noise)
+    out, of = features @ Q, Q.T @ (x.T @ z) / (4 * n)  # residual: v - out @ diag(learned) @ of @ (v + noise)
     gram, found = out.T @ out, []
     for learned in -np.expm1(-np.outer(TIMES, mu)) / mu:
         step = learned[:, None] * of
@@ -45,7 +45,7 @@ def mean_and_error(sample: Host) -> tuple[Host, Host]:
 
 
 def digits(sizes: tuple[int, ...], draws: int = 20) -> Host:
-    """Return the theory's relative error for gradient flow on digits: means and standard errors, (sizes, 2, T)."""
+    """Train on digits by gradient flow; return the mean of loss / theory - 1 and its standard error, (sizes, 2, T)."""
     x, y = mn.datasets.digits().on_sphere().parity()
     k = an.kernel(mn.Sequential(*[mn.Dense(512, w_std=2**0.5, b_std=0.1), mn.ReLU()] * 3, mn.Dense(1))).ntk(x)
     (modes, power), rng, found = an.data_modes(k, y), np.random.default_rng(2), []
@@ -65,7 +65,7 @@ def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, work: int = 1
         theory.append(curve.flow(TIMES))
         sample = np.array([losses(k**-1.5, k**-1.8, n, rng) for _ in range(work // n)]) / theory[-1] - 1
         apart.append(mean_and_error(sample))
-        weights = apart[-1][1] ** -2  # by inverse variance, so mostly from late times
+        weights = apart[-1][1] ** -2  # inverse variances, largest at late times
         late.append(mean_and_error(sample @ weights / weights.sum()))
     found, at = dict[str, float](), np.array(widths)
     for name, far in (("widths >= 64", np.array(apart)[at >= 64]), ("digits", digits(sizes := (16, 64, 256)))):

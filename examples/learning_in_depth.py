@@ -2,11 +2,11 @@
 
     python3 make.py python examples/learning_in_depth.py [--out FILE.png]
 
-Residual networks of width 128, with two layers in each branch, take three steps on 32 digits. |dh|, the root mean
-square change of the last residual sum, is fitted as L^b.  `mn.SpectralMuP` multiplies the initial weights of each
-branch's last layer by 1/sqrt(L) and their rate by 1/L. With Adam, it also multiplies the other rates in a branch by
-1/sqrt(L).  With these scales, b = 0.  Without these scales, or with only the initial scale, L steps of the same sign
-add up and |dh| grows (Yang, Yu, Zhu, Hayou 2023; Bordelon et al. 2023).
+Residual networks of width 128, with two layers in each branch, are trained on 32 digits for three steps.  |dh|, the
+root mean square change of the last residual sum, is fitted by a power law L^b.  `mn.SpectralMuP` multiplies the initial
+weights of each branch's last layer by 1/sqrt(L) and their rate by 1/L. With Adam, it also multiplies the other rates in
+a branch by 1/sqrt(L).  With these scales, b = 0.  Without these scales, or with only the initial scale, L steps of the
+same sign add up and |dh| grows (Yang, Yu, Zhu, Hayou 2023; Bordelon et al. 2023).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ X, Y = mn.datasets.digits(dtype=np.float32).subset(32, np.random.default_rng(0))
 
 
 class WidthAlone(mn.SpectralMuP):
-    """SpectralMuP whose scales ignore the number of branches."""
+    """A variant of `mn.SpectralMuP` whose scales ignore the number of branches."""
 
     def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> Row:
         return super().row(replace(role, branches=1), fan_in, fan_out, sigma)
 
 
 class StartAlone(WidthAlone):
-    """SpectralMuP with only the factor 1/sqrt(L) on the initial weights of each branch's last layer, as by `w_std`."""
+    """A variant that scales only the initial weights of each branch's last layer by 1/sqrt(L), as `w_std` would."""
 
     def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> Row:
         end, _ = role.depth
@@ -55,7 +55,7 @@ def last_sum(optimizer: Any, table: mn.Parametrization, depths: tuple[int, ...],
     """Return |dh| of the last residual sum at each depth, and the fitted power of the depth."""
     told: dict[str, Any] = {"parametrization": table, "widths": depths, "seeds": seeds, "loss": mn.mse}
     check = mn.coordinate_check(resnet, X, Y, optimizer=optimizer, **told)
-    *_, found, _, _ = (row for row in check.rows if row.quantity == "dh")  # two more: last activation, last layer
+    *_, found, _, _ = (row for row in check.rows if row.quantity == "dh")  # then: last activation, last layer
     return found
 
 

@@ -4,7 +4,7 @@
 
 Multilayer perceptrons and convolutional networks learn digits by gradient descent and by Adam at a range of rates.  In
 spectral muP the best rate is the same from the narrowest to the widest network.  In the standard parametrization the
-best rate falls by up to a factor of two whenever the width doubles.  The script repeats figure 1 of Yang et al. 2022
+best rate falls by up to a factor of two whenever the width doubles.  The script reproduces figure 1 of Yang et al. 2022
 with small networks.
 """
 
@@ -28,9 +28,9 @@ STANDARD = {("SGD", "mlp"): 1 / 16, ("Adam", "mlp"): 1 / 128, ("SGD", "cnn"): 1 
 def main(
     out: str | None = None, widths: Mapping[str, tuple[int, ...]] = WIDTHS, seeds: int = 3, steps: int = 30, N: int = 96
 ) -> dict[str, float]:
-    """Return the shift and the spread of the best rate in each case.
+    """Return the shift and the spread of the best rate for each parametrization, optimiser and network.
 
-    The shift is log2 of the change per doubling of the width, and the spread is max / min.
+    The shift is log2 of its change per doubling of the width. The spread is the largest best rate over the smallest.
     """
     digits = mn.datasets.digits(dtype=np.float32).images().subset(N, np.random.default_rng(0))
     x, y = digits.one_hot()

@@ -15,7 +15,7 @@ POWER_OF_N = {
     "spectrum_of_lenet": 2, "interpolation_threshold": 3, "exact_linearised_lenet": 2,
 }  # fmt: skip
 """The exponent of the number of training images in a script's time, if it is not 1. The exponent is 0 for mini-batches,
-and 2 or 3 for kernels and solves."""
+and 2 or 3 for kernels and linear solves."""
 UNDER_WAY = Path(__file__).resolve().parents[1] / "docs" / "papers" / "under-way"
 """The folder of unfinished runs at the papers' sizes, with the subfolders that `sweep` writes."""
 LEDGER = """
@@ -49,7 +49,7 @@ sizes above, run the script with `--seeds SEEDS --first-seed 40000`.
 
 
 def work(script: str, sizes: Mapping[str, Any]) -> float:
-    """Return a number that is proportional to the expected time of a run.
+    """Return a number proportional to the expected time of a script at these sizes.
 
     >>> work("one", {"widths": (10, 20), "seeds": 3, "eta": 0.1})
     1500.0
@@ -74,7 +74,7 @@ def hours(found: Mapping[str, Any]) -> float:
 
 
 def beside(found: Mapping[str, Any], kind: str) -> str:
-    """Return a table cell with our largest size of one kind, followed by the paper's size in brackets."""
+    """Return a table cell with our largest size of one kind, followed by the paper's size in brackets if it differs."""
     for key in SIZE[kind]:
         if ours := found["sizes"].get(key):
             both = ours, found["papers"].get(key, ours)

@@ -4,7 +4,7 @@ The paper defines the loss as the sum L = 1/2 sum ||f - y||^2, but its figures s
 these figures is stable only for means.  On 128 digits of MNIST a sum over the examples allows rates up to .005, but
 figure 1 uses a rate of 1.  Here eta is the learning rate for the mean over examples and outputs, 1/(2 N C) sum ||f -
 y||^2, as in the authors' own library.  `mn.mse` averages only over the examples.  Therefore lr = eta / C, and the
-corresponding rate for the sum is lr / N.
+corresponding rate for the sum over the examples is lr / N.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def problem(data: str, task: str, n_train: int, n_test: int, seed: int = 0) -> t
     """Return (x, y, x_test, y_test) in float64, with images as standardised vectors.
 
     task : "classes" or "binary". The ten outputs of "classes" have the target 9/10 for the right class and -1/10 for
-    the others. The targets of "binary" are +-1 for the parity of digits, or for horses and aeroplanes in CIFAR-10.
+    the others. The targets of "binary" are +-1 for the parity of digits, or for horses against aeroplanes in CIFAR-10.
 
-    Every call returns the same arrays.
+    Calls with equal arguments return the same arrays.
     """
     if data == "cifar10" and task == "binary":
         rng = np.random.default_rng(seed)
@@ -52,7 +52,7 @@ def problem(data: str, task: str, n_train: int, n_test: int, seed: int = 0) -> t
 
 
 def spec(phi: str, depth: int, width: int, outputs: int = 1, b_std: float = 0.0) -> mn.Sequential:
-    """Build `depth` hidden layers with phi = "relu" and sigma_w^2 = 2, or with phi = "tanh" and sigma_w^2 = 1.5."""
+    """Build a network with `depth` hidden layers. sigma_w^2 is 2 for phi = "relu" and 1.5 for phi = "tanh"."""
     activation, w_std = (mn.ReLU(), HE) if phi == "relu" else (mn.Tanh(), TANH)
     return mn.zoo.mlp(depth, width, outputs, activation=activation, w_std=w_std, b_std=b_std)
 
@@ -83,7 +83,7 @@ def distance(theta: Any, theta0: Any) -> Host:
 
 
 def powers(steps: int, base: int = 2) -> list[int]:
-    """Return 0, 1, base, base^2, ... and `steps`.
+    """Return the list [0, 1, base, base^2, ..., steps].
 
     >>> powers(10)
     [0, 1, 2, 4, 8, 10]
@@ -101,7 +101,7 @@ def at_steps(
 ) -> list[Any]:  # fmt: skip
     """Train by full-batch descent on `mn.mse`, and collect read(snapshot) after each of `steps`, in ascending order.
 
-    The dtype is that of theta0.
+    Training uses the dtype of theta0.
     """
     x, y = like(theta0, x, y)
     how: dict[str, Any] = {"loss": mn.mse, "optimizer": mn.SGD(lr=lr), **options}
@@ -149,7 +149,7 @@ def span(value: float, low: float, high: float) -> str:
 
 
 def widths_axis(panel: Any, widths: Sequence[int]) -> None:
-    """Set a logarithmic axis with the widths as its ticks."""
+    """Make the x axis logarithmic, with the widths as its ticks."""
     panel.set(xscale="log", xlabel="width n")
     panel.set_xticks(widths, map(str, widths))
     if panel.get_yscale() == "log":

@@ -3,12 +3,12 @@
     python3 make.py python examples/lee_cnn.py [--out DIR] [--data DIR --set cifar10] [--scale evening]
 
 The network has three 3 x 3 convolutions with tanh, average pooling over the image and a dense layer, with sigma_w^2 = 2
-and sigma_b^2 = .1.  Training uses momentum .9 and eta = .1.  The task is to distinguish horses and aeroplanes on
-CIFAR-10, or even and odd numbers on the packaged digits.  With one output, eta is the lr of `mn.mse`.  The
+and sigma_b^2 = .1.  Training uses momentum .9 and eta = .1.  The task is to distinguish horses from aeroplanes in
+CIFAR-10, or even from odd numbers in the packaged digits.  With one output, eta is the lr of `mn.mse`.  The
 linearisation is not trained.  Its outputs after any number of steps have a closed form, which
 `an.gradient_descent(momentum=)` computes from the network's initial tangent kernel.
 
-The control applies the same closed form to the kernel of another random draw of the network.
+The control applies the same closed form to the kernel of a network with other random weights.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ MOMENTUM, LR = 0.9, 0.1
 
 
 def network(channels: int, shape: tuple[int, ...]) -> mn.Network:
-    """Build three convolutions with tanh, the mean over the image, and one output."""
+    """Build a network of three tanh convolutions, the mean over the image, and a dense layer with one output."""
     how: dict[str, Any] = {"w_std": 2**0.5, "b_std": 0.1**0.5}
     body = [layer for _ in range(3) for layer in (mn.Conv2d(channels, 3, **how), mn.Tanh())]
     return mn.Network(mn.Sequential(*body, mn.GlobalAvgPool(), mn.Dense(1, **how)), shape)
 
 
 def work(data: str, channels: int, n: int, steps: int, seed: int) -> dict[str, Any]:
-    """Return test outputs of network and linearisation at the steps `marks(steps)`, and their distance."""
+    """Return the test outputs of network and linearisation at `marks(steps)`, and the distance between them."""
     side = {"digits": (8, 8, 1), "mnist": (28, 28, 1), "cifar10": (32, 32, 3)}[data]
     x, y, x_test, y_test = (a.astype(np.float32) for a in problem(data, "binary", n, n))
     x, x_test = x.reshape(-1, *side), x_test.reshape(-1, *side)

@@ -33,20 +33,20 @@ KINDS = ("NTK", "NNGP")
 
 
 def spec(end: str, channels: int) -> mn.Sequential:
-    """Build two convolutions, then `end` and a dense layer, all without biases."""
+    """Build a network of two convolutions, the layers ENDS[`end`] and a dense layer, all without biases."""
     body = [layer for _ in range(2) for layer in (mn.Conv2d(channels, 3, w_std=HE), mn.ReLU())]
     return mn.Sequential(*body, *ENDS[end], mn.Dense(1, w_std=HE))
 
 
 @lru_cache(maxsize=1)
 def theory(data: str, n: int) -> tuple[Any, dict[str, Any]]:
-    """Return images and, for each ending, their analytic NTK and NNGP kernels."""
+    """Return images and {ending: their analytic NTK and NNGP kernels}. Equal calls return the same arrays."""
     x = placed(images(data, 200, 1)[0].standardise().x[:n])[0]
     return x, {name: [to_host(k) for k in an.kernel(spec(name, 1)).both(x)[::-1]] for name in ENDS}
 
 
 def work(data: str, end: str, n: int, channels: int, draws: int, repeat: int) -> dict[str, Any]:
-    """Return the errors of the means of 1, 4, 16, ... `draws` NTK and NNGP kernels.
+    """Return the errors of the NTK and NNGP kernels averaged over 1, 4, 16, ... `draws` networks.
 
     Also return the error of the last mean against the analytic kernel for the other ending.
     """
@@ -68,12 +68,12 @@ def work(data: str, end: str, n: int, channels: int, draws: int, repeat: int) ->
 
 
 def off(found: Any, exact: Any) -> float:
-    """Return the relative error of a kernel in the Frobenius norm."""
+    """Return |found - exact| / |exact| in the Frobenius norm."""
     return float(np.linalg.norm(found - exact) / np.linalg.norm(exact))
 
 
 def main(s: Setting, channels: tuple[int, ...], draws: int, repeats: int, n: int) -> Found:
-    """Return the exponents of the errors in n M, with 95 % intervals, and plot the errors against the channels."""
+    """Fit the errors by powers of n M, and return the exponents with 95 % intervals. Plot errors against channels."""
     grid = {"end": tuple(ENDS), "channels": channels, "repeat": range(repeats)}
     runs = s.sweep(work, grid, data=s.data, draws=draws, n=n)
     many = powers(draws, 4)[1:]

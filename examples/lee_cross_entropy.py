@@ -33,7 +33,7 @@ MOMENTUM, BATCH, ETA, EARLY = 0.9, 64, 1.0, 10
 
 
 def pair(data: str, width: int, steps: int, n_train: int, n_test: int, seed: int) -> dict[str, Any]:
-    """Train the network and its linearisation on the same batches, as in `side_by_side`."""
+    """Train the network and its linearisation on the same batches, and return the result of `side_by_side`."""
     train, test = ten_classes(data, n_train, n_test, flat=True)
     net = two_layers(width, train[0].shape[1:])
     loss = mn.softmax_cross_entropy
@@ -49,7 +49,7 @@ def times(steps: int) -> list[int]:
 def main(
     s: Setting, widths: tuple[int, ...], steps: int, seeds: int, n_train: int = 60_000, n_test: int = 1000
 ) -> Found:
-    """Return early and late deviations of the logits, their exponents of growth, and accuracies.
+    """Return the logits' early and late deviations, their exponents in steps and in width, and the accuracies.
 
     Plot logits and deviations against steps.
     """

@@ -3,16 +3,16 @@
     python3 make.py python examples/lee_ensemble.py [--out DIR] [--data DIR]
 
 Tanh networks (three hidden layers, sigma_w^2 = 1.5, no bias, eta = .5) learn a binary task.  Their outputs are recorded
-on the line x(a) = a x_1 + (1 - a) x_2 between two training inputs of different classes.  Eqs. (14) and (15), with
+on the line x(a) = a x_1 + (1 - a) x_2 through two training inputs of different classes.  Eqs. (14) and (15), with
 powers of I - lr Theta / N in place of the exponential, give the mean and the variance after any number of steps.  If
 only the top layer is trained, eqs. (22) and (23) give the mean and the variance, and the limit is the Bayesian
 posterior of eq. (13).  A single network follows f_0 + A_t (y - f_0(X)) from its own initial outputs up to O(n^(-1/2))
 (figure S1).
 
-Each network gives one number for the mean and one for the variance.  The first is <f, mean> / <mean, mean> over the
-line and the steps, and the second is the average of (f - mean)^2 / variance.  Both numbers are 1 on average if the
-theory holds.  The theory neglects terms of order N / n.  If only the top layer is trained on 128 images of MNIST for
-256 steps, the mean is .84, .90 and .93 times the predicted mean at n = 128, 256 and 1024.
+Each network has a score for the mean and a score for the variance.  The first is <f, mean> / <mean, mean> over the line
+and the steps, and the second is the average of (f - mean)^2 / variance.  Both scores are 1 on average if the theory
+holds.  The theory neglects terms of order N / n.  If only the top layer is trained on 128 images of MNIST for 256
+steps, the mean is .84, .90 and .93 times the predicted mean at n = 128, 256 and 1024.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MIX = np.linspace(-0.5, 1.5, 25)
 
 
 def line(x: lee.Host, y: lee.Host) -> lee.Host:
-    """Return the points a x_1 + (1 - a) x_2 for a in MIX, as (25, d).
+    """Return the points a x_1 + (1 - a) x_2, (25, d), for each `a` in MIX.
 
     x_1 is the first example with y = 1, and x_2 the first with y = -1.
     """
@@ -71,7 +71,7 @@ def work(data: str, n_train: int, width: int, steps: int, eta: float, seed: tupl
 def top_layer(net: mn.Network, theta: Any, x: Any, y: Any, points: Any, lr: float, at: list[int]) -> Any:
     """Return f(points), (T, M), for a network in which only the last layer is trained.
 
-    This training is gradient descent of a linear model, with the kernel of the last layer's inputs.
+    Such a network is a linear model, whose kernel is that of the last layer's inputs.
     """
     trunk = mn.Network(mn.Sequential(*net.spec.layers[:-1]), x.shape[1:])
     both = [lee.TANH**2 * to_host(mn.nngp(trunk, theta[: trunk.size], *lee.like(theta, a, x))) for a in (x, points)]

@@ -35,12 +35,12 @@ SIZES: dict[str, dict[str, Any]] = {
     "paper": {"widths": (128, 512, 2048), "steps": 4000, "seeds": 10, "n": 128},
 }
 MOMENTUM, SHARE, STEP = 0.9, 0.04, 0.1
-"""The momentum, and the fractions of the largest stable rate that are used with momentum and without.  With momentum,
-the control must also be stable."""
+"""The momentum, and the rates as fractions of the largest stable rate, with momentum (SHARE) and without (STEP).  At
+the rate with momentum, the control must also be stable."""
 
 
 def heavy_ball(data: str, width: int, n: int, steps: int, seed: int) -> dict[str, Any]:
-    """Compare momentum training on the squared loss with its closed form.
+    """Train with momentum on the squared loss, and compare network and linearisation with the closed form.
 
     Also compare the closed form with the flow at three rates.
     """
@@ -81,7 +81,7 @@ def cross_entropy(data: str, width: int, n: int, steps: int, seed: int) -> dict[
 
 
 def on_kernel(p: Frozen, steps: int, loss: mn.Loss, lr: float, momentum: float, batch: int) -> Any:
-    """Return test outputs after training with only the kernel, on the same batches as in `Frozen.trained`."""
+    """Train in function space with the kernel of `p` on the batches of `Frozen.trained`; return the test outputs."""
     how: dict[str, Any] = {
         "loss": loss,
         "optimizer": mn.SGD(lr, momentum=momentum),
@@ -143,7 +143,7 @@ def main(s: Setting, widths: tuple[int, ...], steps: int, seeds: int, n: int) ->
 
 
 def factor(logs: Any) -> str:
-    """Format the mean factor and its interval over seeds, given logarithms."""
+    """Format the geometric mean of factors and its interval over seeds, given the factors' logarithms."""
     mean, half, *_ = interval(logs)
     return "{:.2g} ({:.2g} to {:.2g})".format(*np.exp([mean, mean - half, mean + half]))
 

@@ -31,7 +31,7 @@ KINDS = ("NTK", "NNGP")
 
 
 def work(data: str, width: int, draws: int, repeat: int) -> dict[str, Any]:
-    """Return the errors of the means of 1, 4, 16, ... `draws` NTK and NNGP kernels."""
+    """Return the errors of the NTK and NNGP kernels averaged over 1, 4, 16, ... `draws` networks."""
     x = lee.problem(data, "binary", N, 32)[0]
     limit = an.kernel(lee.spec("relu", 3, 1)).both(x)
     net = mn.Network(lee.spec("relu", 3, width), x.shape[1:])
@@ -49,7 +49,7 @@ def work(data: str, width: int, draws: int, repeat: int) -> dict[str, Any]:
 
 
 def main(s: Setting, widths: tuple[int, ...], draws: tuple[int, ...], repeats: int) -> Found:
-    """Return the error's exponents in the width and in the number of draws, with 95 % intervals.
+    """Return the exponents of the width and of the number of draws that fit the error, with 95 % intervals.
 
     Plot the errors against n M.
     """

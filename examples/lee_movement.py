@@ -43,13 +43,13 @@ CLAIMS = {
     "change of NTK, NNGP kernel": ("at most -1/2, closer to -1", -0.75, KINDS[3:5]),
     "|theta - theta_0| / sqrt(n), |f - f_lin| train, test": ("at most -1/2 (eq. 17)", -0.5, KINDS[5:]),
 }
-"""Rows of the table: the paper's exponents, as text and as a number ("at most" for bounds), and their quantities."""
+"""Rows {claim: (the paper's exponent as text, the same as a number, the quantities in KINDS that it describes)}."""
 
 
 def work(
     data: str, phi: str, depth: int, n_train: int, steps: int, eta: float, width: int, seed: tuple[int, ...]
 ) -> list[dict[str, Any]]:
-    """Return the movements after 0, 1, 2, 4, ... steps, with a list for each of KINDS."""
+    """Train, and return {kind: movements after 0, 1, 2, 4, ... steps} for each seed. The keys are among KINDS."""
     x, y, x_test, _ = lee.problem(data, "classes", n_train, 32)
     C, at = y.shape[1], lee.powers(steps)
     lr, points = eta / C, np.concatenate([x, x_test])

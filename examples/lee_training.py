@@ -32,7 +32,7 @@ def ten_classes(data: str, n_train: int, n_test: int, *, flat: bool = False, zer
     """Return training and test pairs (images, one-hot labels) in float32.
 
     The standardised images are (N, H, W, C), or (N, d) if `flat`. With zero_mean=True, the labels are 9/10 for the
-    right class and -1/10 for the others. Every call returns the same arrays.
+    right class and -1/10 for the others. Calls with equal arguments return the same arrays.
     """
     train, test = images(data, n_train, n_test)
     sets = [part.one_hot(zero_mean=zero_mean) for part in (train.standardise(), test.standardise(fit=train))]
@@ -46,7 +46,7 @@ def two_layers(width: int, shape: tuple[int, ...]) -> mn.Network:
 
 
 def marks(steps: int, number: int = 9) -> list[int]:
-    """Return steps evenly spaced on a logarithmic axis, including the last step."""
+    """Return up to `number` steps that are evenly spaced on a logarithmic axis, from 1 to `steps`."""
     return sorted({round(step) for step in np.geomspace(1, steps, number)})
 
 
@@ -133,7 +133,7 @@ class Frozen:
         return trained(model, self.theta0, self.train, self.x_test, at, **how)[1]
 
     def closed(self, kernel: Array, at: Sequence[int], lr: float, momentum: float = 0.0) -> Array:
-        """Return test outputs for `mn.mse` in closed form.
+        """Return the test outputs after the steps `at` of gradient descent on `mn.mse`, in closed form.
 
         kernel : (M, N) or (M, C, N, C).
         """
@@ -142,13 +142,13 @@ class Frozen:
         return np.asarray(form.predict(np.array(at), kernel[n:], f0=self.f0[:n], f0_test=self.f0[n:]))
 
     def flow(self, kernel: Array, times: Sequence[float] | Array, loss: mn.Loss, tau: float | None = None) -> Array:
-        """Return test outputs at `times` by solving the differential equation."""
+        """Solve the differential equation of training with this kernel, and return the test outputs at `times`."""
         run = mn.kernel_flow(kernel, self.f0, self.y, loss=loss, times=times, tau=tau, by=mn.Solver())
         return np.stack([moment.f[len(self.x) :] for moment in run][1:])
 
 
 def by_width(widths: Sequence[int], values: Array, digits: int = 3) -> str:
-    """Format the mean and the interval over seeds at each width.
+    """Format the mean over seeds, its interval and the width, for each width.
 
     values : (widths, seeds).
     """

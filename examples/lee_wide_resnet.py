@@ -44,7 +44,7 @@ def network(channels: int, shape: tuple[int, ...]) -> mn.Network:
 
 
 def pair(data: str, channels: int, steps: int, n_train: int, n_test: int, seed: int) -> dict[str, Any]:
-    """Train the network and its linearisation at the paper's rate, as in `side_by_side`."""
+    """Train the network and its linearisation at the paper's rate, and return the result of `side_by_side`."""
     train, test = ten_classes(data, n_train, n_test, zero_mean=True)
     net = network(channels, train[0].shape[1:])
     how: dict[str, Any] = {"loss": mn.mse, "lr": ETA / CLASSES, "momentum": MOMENTUM, "batch": BATCH, "seed": seed}
@@ -52,9 +52,9 @@ def pair(data: str, channels: int, steps: int, n_train: int, n_test: int, seed: 
 
 
 def stays(data: str, channels: int, eta: float, model: str, steps: int, n_train: int, seed: int) -> dict[str, float]:
-    """Return the mean losses over the first and the last tenth of a run.
+    """Train, and return the mean losses over the first and the last tenth of the steps.
 
-    Raise FloatingPointError if the run diverges.
+    Raise FloatingPointError if training diverges.
     """
     train, test = ten_classes(data, n_train, 1, zero_mean=True)
     net = network(channels, train[0].shape[1:])
@@ -74,7 +74,7 @@ def main(
     s: Setting, channels: tuple[int, ...], early: int, steps: int, seeds: int, long: int = 32, n_train: int = 10_000,
     n_test: int = 300,
 ) -> Found:  # fmt: skip
-    """Return distances by channels, losses and accuracies of a longer run, and the numbers of runs that diverge.
+    """Return distances for each number of channels, losses and accuracies of longer runs, and counts of divergence.
 
     Plot distances, losses and accuracies.
     """

@@ -48,7 +48,7 @@ def length(data: str, N: int, share: float) -> tuple[float, int]:
 
 
 def work(data: str, N: int, first: int, share: float, width: int, seed: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Return the network's distances from the linearisation at both times, and the distances of theta from theta_0.
+    """Return the network's distance from its linearisation, and theta's distance from theta_0, at both times.
 
     first : the smallest number of examples.
     """
@@ -73,7 +73,7 @@ def work(data: str, N: int, first: int, share: float, width: int, seed: tuple[in
 
 
 def main(s: Setting, widths: tuple[int, ...], numbers: tuple[int, ...], seeds: int, share: float = 0.25) -> Found:
-    """Return the distances' exponents in width and number of examples at both times, and plot the distances."""
+    """Return the exponents of width and number of examples for the distances at both times, and plot the distances."""
     runs = s.sweep(
         work, {"N": numbers, "width": widths, "seed": range(seeds)}, together="seed", data=s.data, first=numbers[0],
         share=share,

@@ -3,7 +3,7 @@
     python3 make.py python examples/lift_from_torch.py [--out FILE.png]
 
 If torch is installed, its own modules compute the reference outputs and gradients.  Otherwise NumPy computes the
-outputs with channels-first sums, and the derivatives by finite differences.  The weights are trained by minintk and
+outputs from channels-first arrays, and the derivatives by finite differences.  The weights are trained by minintk and
 converted to torch's axes by `mn.unlift`, so both directions are tested.  The tangent kernel at these weights then
 classifies other digits.
 """
@@ -30,7 +30,7 @@ SPEC = mn.Sequential(
 
 
 def numpy_outputs(state: dict[str, Host], x: Host) -> Host:
-    """Compute torch's outputs explicitly, for x (N, 1, 8, 8) and W (out, in, 3, 3).
+    """Compute the outputs with NumPy in torch's layout, for x (N, 1, 8, 8) and W (out, in, 3, 3).
 
     Features are flattened as (C, H, W).
     """
@@ -60,7 +60,7 @@ def there(state: dict[str, Host], x: Host, u: Host, d: dict[str, Host]) -> tuple
 
 
 def main(out: str | None = None, steps: int = 400) -> dict[str, float]:
-    """Return the largest relative differences in both precisions, and the accuracies of network and kernel."""
+    """Return the largest relative differences from the reference in both precisions, and both test accuracies."""
     rng, found, drawn = np.random.default_rng(0), dict[str, float](), dict[str, tuple[Host, Host]]()
     x, y = mn.datasets.digits().subset(600, rng).one_hot()
     x, net = x.reshape(-1, 8, 8, 1), mn.Network(SPEC, (8, 8, 1), mn.PyTorch())

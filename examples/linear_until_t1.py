@@ -5,8 +5,8 @@
 At the time t1 the loss has halved.  The claims concern the feature regime, s = sqrt(h) alpha << 1.  With two layers,
 |f_t - f_0| should grow linearly in t up to about t1, for all s and h.  At a given fraction of t1, |f_t - f_0| should be
 of order sqrt(h), not 1, because the sum over the last layer's neurons no longer averages out.  The paper's explanation
-is that the pre-activations of every layer move at the rate 1/(sqrt(h) alpha).  At t = 0 in five layers, |dz/dt| at
-alpha = 1 should fall as h^(-1/2).
+is that the pre-activations of every layer move at the rate 1/(sqrt(h) alpha).  In networks with five layers at t = 0,
+|dz/dt| at alpha = 1 should fall as h^(-1/2).
 
 The paper measures |f| on the test set, whereas we measure it on the training set.
 """
@@ -37,7 +37,7 @@ TIMES = np.concatenate([np.geomspace(1e-3, 0.1, 40), np.geomspace(0.1, 20.0, 350
 
 
 def growth(data: str, n_train: int, width: int, s: float, seed: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Return the rms of f_t - f_0 over the training set, at t / t1 in PARTS for each network with two hidden layers."""
+    """Train two-layer networks, and return the rms of f_t - f_0 over the training set for each t / t1 in PARTS."""
     x, y = placed(*task(data, n_train, 100)[0])
     net = network(width, 2)
     sizes, losses = [], []
@@ -75,7 +75,7 @@ def main(s: Setting, widths: tuple[int, ...], scales: tuple[float, ...], seeds: 
     in_h = {f"{PARTS[i]:.2g} t1": exponent(widths, by_h[:, :, i]) for i in (0, 6, 12)}
     layers = [exponent(widths, layer) for layer in np.moveaxis(z, -1, 0)]
     logs = np.log(by_h).mean(1) - 0.5 * np.log(widths)[:, None]
-    apart = np.exp(np.ptp(logs, axis=0)) - 1  # largest over smallest among the widths, less 1, at each t / t1
+    apart = np.exp(np.ptp(logs, axis=0)) - 1  # (largest - smallest) / smallest over the widths, at each t / t1
     found: Found = {
         "widths": widths, "scales": scales, "in t": in_t, "in h": in_h, "layers": layers,
         "size": [[interval(v) for v in np.moveaxis(h, -1, 0)] for h in by_h], "apart": apart.tolist(),

@@ -24,7 +24,7 @@ import numpy as np
 import analytic as an
 import minintk as mn
 
-PAIRS_OF_ALL = 50_000**2 / 2 + 50_000 * 10_000  # number of pairs of images for all of CIFAR-10
+PAIRS_OF_ALL = 50_000**2 / 2 + 50_000 * 10_000  # pairs of images for the kernels on all of CIFAR-10
 RIDGES = 10.0 ** np.arange(-6, 0.1)
 
 
@@ -42,7 +42,7 @@ def data(folder: str | None, train: int, test: int) -> tuple[mn.datasets.Dataset
 def outputs(K: Any, k: Any, y: Any) -> Any:
     """Return k (K + ridge)^-1 y with the ridge that minimises the leave-one-out error.
 
-    If example i is left out, the error at this example is a_i / (K^-1)_ii.
+    With a = (K + ridge)^-1 y, the error at example i if it is left out is a_i / ((K + ridge)^-1)_ii.
     """
     lam, Q = np.linalg.eigh(K.astype(np.float64))
 
@@ -58,7 +58,7 @@ def main(
     out: str | None = None, folder: str | None = None, train: int = 150, test: int = 300, layers: int = 3,
     windows: tuple[int, ...] = (1, 2, 3, 8), store: str | None = None, halve: bool = False,
 ) -> dict[str, float]:  # fmt: skip
-    """Return accuracies with and without flips and the CPU ms per pair, and plot the accuracies to `out`."""
+    """Return accuracies with and without flips and CPU milliseconds per pair, and plot the accuracies to `out`."""
     one, two = data(folder, train, test)
     x, x_test, y, found = one.x, two.x, np.eye(10)[one.labels] - 0.1, dict[str, float]()
     if halve:

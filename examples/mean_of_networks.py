@@ -1,4 +1,4 @@
-"""Predict the mean output of 10,000 trained networks of width n: kernel regression plus c / n, with computed c.
+"""Predict the mean output of 10,000 trained networks of width n by kernel regression plus a correction c / n.
 
     python3 make.py python examples/mean_of_networks.py [--widths 128 256] [--out FILE.png]
 
@@ -27,7 +27,7 @@ Host = np.ndarray[Any, Any]
 
 
 def spec(case: str, n: int) -> mn.Sequential:
-    """Build hidden layers of width n and one output."""
+    """Build the network of this case, with hidden layers of width n and one output."""
     hidden, phi = CASES[case]
     return mn.Sequential(*(mn.Dense(n, w_std=1.5, b_std=0.1), phi) * hidden, mn.Dense(1))
 

@@ -2,14 +2,14 @@
 
     python3 make.py python examples/mup_lecture.py [--out DIR] [--data DIR]
 
-Section 2 treats a linear network of width D with P inputs: W1 : D x P, W2 : D x D, W3 : 1 x D. The standard deviations
-are 1/sqrt(P), 1/sqrt(D), 1/D, and the rates are D/P, 1, 1/D. The section gives the norms of weights and features, and
-of their first updates.  Section 1 derives kappa = |D^2 f| / |D f|^2 for two layers: D^-1/2 in the NTK scaling, which is
-lazy, and 1 in the mean-field scaling.  The other rows of the table are measured on images, for networks with two hidden
-tanh layers.  Features move by the same amount at every width in muP, and by n^-1/2 in the NTK parametrization.  In muP,
-the best rate for narrow networks is also suitable for wide networks.  We train f - f_0, because f_0 in muP falls as
-n^-1/2 and is comparable to y at n = 64.  If f itself is trained, features move 1.6 times as far at n = 64 as at n =
-512.  If f - f_0 is trained, they move .9 times as far.
+Section 2 of the lecture treats a linear network of width D with P inputs: W1 : D x P, W2 : D x D, W3 : 1 x D. The
+standard deviations are 1/sqrt(P), 1/sqrt(D), 1/D, and the rates are D/P, 1, 1/D. The section gives the norms of
+weights, features and their first updates.  Section 1 derives that kappa = |D^2 f| / |D f|^2 of two-layer networks is of
+order D^-1/2 in the (lazy) NTK scaling, and of order 1 in the mean-field scaling.  The other rows of the table are
+measured on images, for networks with two hidden tanh layers.  Features move by the same amount at every width n in muP,
+and by O(n^-1/2) in the NTK parametrization.  In muP, the best rate for narrow networks also suits wide networks.  We
+train f - f_0, because f_0 in muP falls as n^-1/2 and is comparable to y at n = 64.  If f itself is trained, features
+move 1.6 times as far at n = 64 as at n = 512.  If f - f_0 is trained, they move .9 times as far.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NAMES = {"|W|": "|W{}|", "|dW|": "|dW{}|", "|h|": "|h{}|", "|dh|": "|dh{}|"}
 
 
 def linear(width: int, seed: int) -> dict[str, float]:
-    """Return the norms in a linear network before and after a step.
+    """Return the norms of weights, features and their first updates in a linear network.
 
     Also return |W| divided by the spectral edge of Gaussian matrices.
     """
@@ -52,7 +52,7 @@ def lazy(rule: str, width: int, seed: int) -> dict[str, float]:
 
 
 def ones(net: mn.Network) -> dict[str, float]:
-    """Return the rate 1 for each tensor, because the lecture's kappa refers to f as a function of theta."""
+    """Return {tensor: 1} as rates for `kappa`, because the lecture's kappa refers to f as a function of theta."""
     return dict.fromkeys(net.layout.slices, 1.0)
 
 
@@ -104,7 +104,7 @@ def exponents(widths: tuple[int, ...], values: Any) -> Any:
 
 
 def main(s: Setting, widths: tuple[int, ...], seeds: int, n_train: int = 128) -> Found:
-    """Return the exponents of norms, kappa and features.
+    """Return the exponents of the width for the norms, kappa and the movement of features.
 
     Also return the widest network's loss at the narrowest network's best rate.
     """

@@ -4,8 +4,8 @@
 
 Networks with two hidden layers in the parametrization `mn.MeanField()` learn four digits, one of them odd, by gradient
 descent and by Adam.  `an.feature_learning_limit` computes the limit by Monte Carlo over neurons.  The distance between
-the margin, mean y f, and its limit falls as n^(-1/2) for one network, and as 1/n for the average over networks.  The
-tangent kernels of the networks follow the tangent kernel of the limit.
+the margin (the mean of y f) and its limit falls as n^(-1/2) for one network, and as 1/n for the mean over networks.
+The tangent kernels of the networks follow the tangent kernel of the limit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Host = np.ndarray[Any, Any]
 
 
 def spec(phi: Any, n: int) -> mn.Sequential:
-    """Build two hidden layers of width n and one output."""
+    """Build a network with two hidden layers of width n, activation phi, and one output."""
     return mn.Sequential(mn.Dense(n, w_std=1.5), phi, mn.Dense(n, w_std=1.5), phi, mn.Dense(1))
 
 
@@ -54,7 +54,7 @@ def exponent(widths: Host, distance: Host, error: Host) -> tuple[float, float]:
 
 
 def main(out: str | None = None, neurons: int = 150_000, samples: int = 80_000) -> dict[str, float]:
-    """Return the exponents of the distance from the limit with errors, for single networks and for their mean."""
+    """Return the exponents of the distance from the limit, for one network and for the mean, with standard errors."""
     x, y = mn.datasets.digits().pca(5).on_sphere().subset(4, np.random.default_rng(3)).parity()
     n, found, drawn = np.array(WIDTHS), dict[str, float](), {}
     for name, (phi, by) in CASES.items():

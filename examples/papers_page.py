@@ -24,7 +24,7 @@ PAGES = dict(zip(PAPERS.values(), ("lee", "geiger", "samarin", "iterative", "mup
 DATA = {"digits": "8 x 8 digits", "mnist": "MNIST", "cifar10": "CIFAR-10"}
 OF = {"seeds": "seeds", "images": "test images", "both": "seeds and test images", "": ""}
 NEAR = 4.0
-"""Runs within this factor of the paper's size are counted in a separate column."""
+"""Rows whose size is within this factor of the paper's are counted in a separate column."""
 HEAD = """\
 # The papers, run again
 
@@ -162,7 +162,7 @@ def largest(found: dict[str, Any]) -> float:
 def entries(of_paper: dict[str, dict[str, Any]], docs: dict[str, str], level: str) -> Iterator[str]:
     """Yield the text about each result of one paper.
 
-    level : the Markdown level of its heading.
+    level : the prefix of Markdown headings, such as "##".
     """
     for key, found in of_paper.items():
         name, data = found["script"], DATA[found["data"]]
@@ -190,7 +190,7 @@ def says_so(row: dict[str, Any]) -> str:
 
 
 def differing(results: dict[str, dict[str, Any]]) -> str:
-    """Return the last section: each row that differs from the paper, with the tested cause or "open"."""
+    """Return the section on differences: each row that differs from the paper, with the tested cause or "open"."""
     rows = [(found, row) for found in results.values() for row in found["table"] if row["agrees"] is False]
     text = "\n## Where ours and a paper differ\n\n| claim | paper | here | cause |\n| --- | --- | --- | --- |\n"
     for found, row in rows:

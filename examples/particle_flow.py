@@ -32,7 +32,7 @@ def flow(particles: Any) -> Any:
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, neurons: int = 400_000) -> dict[str, float]:
-    """Return final distances from the limit: n times that of the mean, and sqrt(n) times that of a single network."""
+    """Return n times the mean's final distance from the limit, and sqrt(n) times a single network's, for each width."""
     few, limit = (flow(MultivariateNormalQMC(np.zeros(3), seed=0).random(2**k))[-1] for k in (12, 14))
     found, rows = {"limit: 2^12 particles less 2^14": float(np.abs(few - limit).max())}, []
     for n in widths:

@@ -3,7 +3,7 @@
     python3 make.py python examples/rates_in_the_kernel.py [--out FILE.png]
 
 If each tensor has a rate lr S, gradient descent moves f according to the kernel J S J', which `mn.ntk` computes.  The
-change df of f in one tiny step agrees with J S J', whereas J J' is wrong by a power of the width. kappa, the change of
+change df of f in one tiny step agrees with J S J', whereas J J' differs by a power of the width. kappa, the change of
 the Jacobian on the way to a solution, also includes S. kappa falls with the width only if features do not move.  At
 infinite width J S J' is the NTK of `analytic.kernel`, which does not depend on the width in the spec.  The kernels of
 networks of width n differ from this limit by n^-1/2.
@@ -28,12 +28,12 @@ Host = np.ndarray[Any, Any]
 
 
 def spec(n: int) -> mn.Sequential:
-    """Build two hidden layers of width n and one output."""
+    """Build a network with two hidden tanh layers of width n and one output."""
     return mn.Sequential(mn.Dense(n), mn.Tanh(), mn.Dense(n), mn.Tanh(), mn.Dense(1))
 
 
 def measured(way: Any, n: int, x: Host, y: Host, seed: int) -> dict[str, float]:
-    """Return the errors of J S J' and J J' for one step, and kappa with S and without S.
+    """Return the error of J S J' and the factor of J J' for one step, and kappa with S and without S.
 
     Also return the distance of the kernel from the infinite-width kernel.
     """
@@ -53,7 +53,7 @@ def measured(way: Any, n: int, x: Host, y: Host, seed: int) -> dict[str, float]:
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 3) -> dict[str, float]:
-    """Return the step's errors at the first and last width, and the exponents in the width, and plot them."""
+    """Return the results for one step at the first and last width, and the exponents of the width. Plot the results."""
     x, y = mn.datasets.digits().pca(8).on_sphere().subset(8, np.random.default_rng(0)).parity()
     found, values = dict[str, float](), dict[str, dict[str, list[Host]]]()
     for name, way in (WAYS | PAIR).items():

@@ -2,12 +2,12 @@
 
     python3 make.py replicate [KEY ...] [--rows K] [--minutes M] [--data DIR] [--out DIR] [--first-seed S]
 
-The script reruns judged results that took at most M minutes on one core, or the named results of docs/papers (e.g.
-lee_cnn-cifar10).  The cheapest results are rerun first, and the script stops after K rows.  Each result is computed
-again with its recorded settings and with seeds from S on.  Two numbers are compared if both have an interval, written
-as ± half or (low to high).  If the intervals are valid, 95 % of the differences lie within the root of the sum of
-squares of the two half-widths.  Numbers of one script share networks, so the count varies more than a binomial count.
-A verdict flips if "yes" becomes "no" or the reverse.  Counts are stored in docs/papers/replicated/KEY.json, and
+The script reruns results with verdicts that took at most M minutes on one core, or the named results of docs/papers
+(e.g. lee_cnn-cifar10).  The cheapest results are rerun first, and the script stops after K rows.  Each result is
+computed again with its recorded settings and with seeds from S on.  Two numbers are compared if both have an interval,
+written as ± half or (low to high).  If the intervals are valid, 95 % of the differences lie within the root of the sum
+of squares of the two half-widths.  Numbers of one script share networks, so the count varies more than a binomial
+count.  A verdict flips if "yes" becomes "no" or the reverse.  Counts are stored in docs/papers/replicated/KEY.json, and
 docs/papers/index.md shows the total.
 """
 
@@ -41,7 +41,7 @@ def intervals(text: str) -> list[tuple[float, float]]:
 
 
 def compared(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> dict[str, Any]:
-    """Count numbers with intervals in both runs, larger differences, verdicts and flips in the rows of one result."""
+    """Compare the rows of two runs; count numbers, differences beyond the intervals, verdicts, changes and flips."""
     found: dict[str, Any] = {"numbers": 0, "beyond": 0, "verdicts": 0, "changed": 0, "flips": []}
     for old, new in zip(before, after, strict=True):
         pairs = zip(intervals(old["here"]), intervals(new["here"]), strict=False)

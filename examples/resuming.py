@@ -1,6 +1,6 @@
-"""Resume within a run: a killed training run continues from its last snapshot with all seeds.
+"""Resume killed training runs, with all their seeds, from the last snapshot.
 
-A sweep resumes only between runs of `work`, and a killed run restarts from its beginning.  For runs that take hours,
+A sweep records only complete runs of `work`, so a killed run restarts from its beginning.  For runs that take hours,
 `fit` saves its state in the folder that `unfinished` yields.  `collected` saves the latest snapshot of a run together
 with the values computed from all snapshots.
 """
@@ -21,9 +21,9 @@ from minintk.files.writing import digest
 from minintk.training.checkpoints import load, save
 
 PLACE = "MININTK_UNFINISHED"
-"""The environment variable in which running.py passes the folder. If it is not set, nothing is saved."""
+"""The environment variable in which running.py passes the folder of unfinished runs. If unset, nothing is saved."""
 SECONDS = 120.0
-"""The number of seconds between two snapshots on disk."""
+"""The minimum number of seconds between two snapshots on disk."""
 
 
 @contextmanager
@@ -61,7 +61,7 @@ def collected(
 
     run : `mn.train` or `mn.flow` with all arguments except resume=.
     read : a function that returns arrays, numbers or text.
-    theta0 : an array of the library (NumPy or CuPy) in which the state is restored.
+    theta0 : an array (NumPy or CuPy) that determines the library in which the state is restored.
     """
     with unfinished(*arguments) as folder:
         path, state, rows = folder and folder / "run.npz", None, []

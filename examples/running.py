@@ -33,7 +33,7 @@ SIZE = {
     "steps": ("steps", "epochs"),
     "seeds": ("seeds", "members", "repeats"),
 }
-"""The kinds of sizes that we compare with the paper, and for each kind the arguments of `main` that set it."""
+"""{kind of size that we compare with the paper: the arguments of `main` that set it}."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class Setting:
     name : the script's name.
     out : the folder for results, or None.
     data : "digits" (inside the package), "mnist" or "cifar10".
-    part : (i, n) to compute only part i of n of the runs, for job arrays.
+    part : (i, n) to compute only part i (from 0) of n parts of the runs, as in job arrays.
     workers : the number of processes; 1 means only this process.
-    first_seed : the first value of the axes "seed" and "repeat".  Another value draws other networks.
+    first_seed : the number added to the axes "seed" and "repeat", so that other networks are drawn.
     sizes : the arguments of main in this run.
     papers : the arguments of main at the paper's size.
     """
@@ -68,7 +68,7 @@ class Setting:
 
     @property
     def factors(self) -> dict[str, float]:
-        """Return the ratio of the paper's size to ours for each kind in `SIZE` for which both are known."""
+        """Return {kind in `SIZE`: ratio of the paper's size to ours}, for the kinds of which both sizes are known."""
         found: dict[str, float] = {}
         for name, keys in SIZE.items():
             for key in keys:
@@ -88,7 +88,7 @@ class Setting:
     ) -> mn.Table:
         """Run `mn.sweep` of work(**fixed, **point) over the grid, and record the runs in this script's store.
 
-        Raise SystemExit if another part of the runs is missing.
+        Raise SystemExit if runs of other parts are missing.
         """
         moved = {name: [v + self.first_seed for v in grid[name]] for name in ("seed", "repeat") if name in grid}
         axes = {name: [value] for name, value in fixed.items()} | dict(grid) | moved
@@ -111,7 +111,7 @@ class Setting:
 
 
 def _die_with_stdin() -> None:
-    """End this process when `minintk reproduce`, the process at the other end of stdin, has ended."""
+    """End this process as soon as `minintk reproduce`, the process at the other end of stdin, ends."""
 
     def wait() -> None:
         while os.read(0, 1):  # reading sys.stdin would hold its lock when this process exits by itself
@@ -122,7 +122,7 @@ def _die_with_stdin() -> None:
 
 
 def flags(name: str, asked: Sequence[Parameter]) -> list[str]:
-    """Return --name and the flag that other scripts use for it: --widths, --n-train, --steps or --seeds.
+    """Return --name and the flag of other scripts for the same size: --widths, --n-train, --steps or --seeds.
 
     >>> flags("members", []), flags("n_train", [])
     (['--members', '--seeds'], ['--n-train'])
@@ -133,7 +133,7 @@ def flags(name: str, asked: Sequence[Parameter]) -> list[str]:
 
 
 def kind_of(parameter: Parameter) -> dict[str, Any]:
-    """Return the keywords with which argparse parses the parameter, a number or a tuple of numbers."""
+    """Return the keywords of `add_argument` for a parameter of `main`, a number or a tuple of numbers."""
     said = parameter.annotation if isinstance(parameter.annotation, str) else formatannotation(parameter.annotation)
     many, kind = said.startswith("tuple"), said.removeprefix("tuple[")
     read = {"int": int, "float": float}.get(kind.partition(",")[0].partition(" ")[0], str)

@@ -5,8 +5,8 @@
 J = grad f(w_0, X) has a row for each image and output.  Its effective rank is exp(-sum p log p), where p are the
 singular values of J divided by their sum (Roy and Vetterli 2007).  Samarin et al. 2022 plot the effective rank against
 width (figure 6) and the singular values (figure 7).  The paper does not state whether p is computed from the singular
-values of J or from their squares, the eigenvalues of the kernel J J'.  We compute both effective ranks.  They give the
-same order of widths and shifts.  J itself is never formed.  The kernel (6000, 6000) is contracted layer by layer in
+values of J or from their squares, the eigenvalues of the kernel J J'.  We compute both effective ranks, which order the
+widths and shifts in the same way.  J itself is never formed.  The kernel (6000, 6000) is contracted layer by layer in
 float64, and its eigenvalues are the squared singular values.
 
 The sizes "small" and "evening" use 200 images at all widths, and also 600 images at width 1 except for the digits.  The
@@ -74,7 +74,7 @@ def main(s: Setting, widths: tuple[int, ...], n: int = 200, seeds: int = 3, whol
             grows &= below([last], MUCH * 10 * n)
             rows.append(Row(f"effective {name}, shifts up to {shift}", "far below the rows, grows", here, "seeds",
                             f"{n} images, {10 * n} rows", seeds, grows))  # fmt: skip
-    ends = np.log(runs["sigma"][..., [0, -1]])  # largest and smallest; both far above rounding
+    ends = np.log(runs["sigma"][..., [0, -1]])  # the largest and the smallest, far above rounding errors
     for i, shift in enumerate(shifts):
         low, ratio = ends[i, ..., 1], ends[i, ..., 0] - ends[i, ..., 1]  # (widths, seeds)
         each = [f"{np.exp(v.mean()):.2g}; {np.exp(r.mean()):.3g} (x{w})" for v, r, w in zip(low, ratio, widths)]

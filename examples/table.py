@@ -42,12 +42,12 @@ PLAN = {
         "reduced_alexnet": ("evening", 4), "iterative_linearisation": ("evening", 2),
     },
 }  # fmt: skip
-"""The results on the pages, {images: {script: (scale, seeds)}}, with the cheapest runs first."""
+"""The results on the pages as {data: {script: (scale, seeds)}}, with the cheapest scripts first."""
 PAGE = EXAMPLES.parent / "docs" / "papers" / "index.md"
 
 
 def keep(name: str, kind: str, out: Path) -> None:
-    """Copy the rows, time and figure of one result from `out` into docs/papers."""
+    """Copy the rows, the time and the figure of one result from the folder `out` to docs/papers."""
     key = name if kind == "digits" else f"{name}-{kind}"
     found = json.loads((out / f"{key}.json").read_text("utf-8"))
     spent = json.loads((out / f"{key}.time.json").read_text("utf-8"))
@@ -70,7 +70,7 @@ def keep(name: str, kind: str, out: Path) -> None:
 
 
 def kept_pages() -> dict[Path, str]:
-    """Return the pages, written from all results in docs/papers."""
+    """Return {path: text} for all pages, made from the results in docs/papers."""
     docs = {name: ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "" for name, path in scripts().items()}
     files = sorted(PAGE.parent.glob("*.json"))
     kept = {path.stem: json.loads(path.read_text("utf-8")) for path in files}
@@ -80,7 +80,7 @@ def kept_pages() -> dict[Path, str]:
 
 
 def main() -> None:
-    """Run the scripts, and write the pages after each script so that an interruption loses little."""
+    """Run the scripts, and rewrite the pages after each script, so that an interruption loses little."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="scripts, without .py (all)")
     parser.add_argument("--out", default="examples-out", metavar="DIR", help="folder for runs, figures and numbers")

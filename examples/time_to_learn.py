@@ -6,12 +6,12 @@ According to the theory, in the feature regime (s = sqrt(h) alpha << 1) pre-acti
 alpha).  The dynamics are therefore linear for t << t1 ~ alpha sqrt(h), and nonlinear afterwards.  In the lazy regime
 the loss as a function of time depends on neither alpha nor h.
 
-The law t1 ~ s has a correction.  After t ~ s the weights grow by a factor lambda with d lambda/dt ~ lambda^L / s.  This
-factor would diverge at a finite time s tau: lambda ~ (tau - t/s)^(-1/(L-1)).  The output s lambda^(L+1) is of order one
-a little earlier, at t1 = s (tau - O(s^((L-1)/(L+1)))).  The slope of log t1 against log s is therefore below 1.  Per
-decade of s, 1 - slope falls by a factor of 10^(1/3) = 2.15 with two layers and 10^(2/3) = 4.6 with five.  For each
-seed, we fit exponents in s for each decade, and exponents in h at fixed s.  The weights grow early, while the outputs
-barely move, so the early flow takes steps of .2 % of t.
+The power law t1 ~ s has a correction.  After t ~ s the weights grow by a factor lambda with d lambda/dt ~ lambda^L / s.
+This factor would diverge at a finite time s tau: lambda ~ (tau - t/s)^(-1/(L-1)).  The output s lambda^(L+1) is of
+order one a little earlier, at t1 = s (tau - O(s^((L-1)/(L+1)))).  The slope of log t1 against log s is therefore below
+1.  Per decade of s, 1 - slope falls by a factor of 10^(1/3) = 2.15 with two layers and 10^(2/3) = 4.6 with five.  For
+each seed, we fit the exponent of s in each decade, and the exponent of h at fixed s.  The weights grow early, while the
+outputs barely move, so the early flow takes steps of .2 % of t.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SHOWN = slice(0, None, 10)
 def learned(
     data: str, n_train: int, end: bool, depth: int, width: int, s: float, seed: tuple[int, ...]
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Return t1 for each seed, t2 if `end`, and alpha^2 L at every tenth of TIMES."""
+    """Return t1 for each seed and, if `end`, also t2 and the loss alpha^2 L at every tenth of TIMES."""
     x, y = placed(*task(data, n_train, 100)[0])
     net, unit = network(width, depth), min(s, 1.0)
     theta0 = start(net, seed)
@@ -68,7 +68,7 @@ def learned(
 
 
 def main(s: Setting, widths: tuple[int, ...], scales: tuple[float, ...], seeds: int, n_train: int) -> Found:
-    """Return the exponents of t1 and t2 in s and of t1 in h, and plot the loss against time."""
+    """Return the exponents of s for t1 and t2 and of h for t1, and plot the loss against time."""
     middle, at = widths[len(widths) // 2], np.array(scales)
     grid: dict[str, Any] = {"depth": DEPTHS, "width": widths, "s": scales, "seed": range(seeds)}
     fixed: dict[str, Any] = {"data": s.data, "n_train": n_train}

@@ -35,7 +35,7 @@ def main(
     out: str | None = None, data: str | None = None, folder: str | None = None, epochs: int = 15, seed: int = 0,
     progress: bool = False,
 ) -> dict[str, float]:  # fmt: skip
-    """Return the training and test accuracies, the number of parameters, and the seconds.
+    """Return the training and test accuracies, the number of parameters, and the training time in seconds.
 
     The training accuracy is measured on the last epoch's shifted batches.
     """

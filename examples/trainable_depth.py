@@ -1,12 +1,12 @@
-"""Measure the depth up to which networks are trainable: about six depth scales xi (`analytic.phase`), more at the edge.
+"""Show that networks are trainable up to about six depth scales xi, and to larger depths at the edge of chaos.
 
     python3 make.py python examples/trainable_depth.py [--seed 1] [--out FILE.png]
 
-Networks in the ordered phase, in which the outputs for different inputs converge as e^(-depth / xi), learn 150 digits
-in 150 steps.  With b_std^2 = .05, w_std determines xi.  The trainable depth is the depth at which half the digits are
-learned, by interpolation.  Intervals use Student's t.
+Networks in the ordered phase, in which the outputs for different inputs converge as e^(-depth / xi) (`analytic.phase`),
+learn 150 digits in 150 steps.  At b_std^2 = .05, w_std determines xi.  The trainable depth, at which half the digits
+are learned, is interpolated.  Intervals use Student's t.
 
-Width, rate, steps and depths were chosen on other seeds.  Seed 1 was run once, after the following predictions were
+Width, rate, steps and depths were chosen with other seeds.  Seed 1 was run once, after the following predictions were
 written down (Schoenholz, Gilmer, Ganguli and Sohl-Dickstein 2017).  (1) The mean of depth / xi over all settings is 6
 +- 1.5.  (2) For each activation, doubling xi multiplies the number of trainable layers by at least 1.2.  (3) At a depth
 of 12 times the smaller xi, the training accuracy is higher by .2 at the edge of chaos, where xi = infinity.
@@ -37,7 +37,7 @@ def weights(phi: mn.spec.Activation, xi: float) -> float:
 
 
 def accuracies(phi: Any, w: float, depths: Host, width: int, networks: int, steps: int, seed: int) -> Host:
-    """Return the training accuracies, (depths, networks)."""
+    """Train networks of each depth, and return the training accuracies, (depths, networks)."""
     x, y = mn.datasets.digits(dtype=np.float32).on_sphere().subset(150, np.random.default_rng(seed)).one_hot()
     found = []
     for depth in depths:
@@ -52,7 +52,7 @@ def accuracies(phi: Any, w: float, depths: Host, width: int, networks: int, step
 
 def half(accuracy: Host, depths: Host) -> float:
     """Return the depth at which the accuracy first falls below 1/2, interpolated linearly between depths."""
-    if (at := int(np.argmax(accuracy < 0.5))) == 0:  # below 1/2 at the first depth, or at no depth
+    if (at := int(np.argmax(accuracy < 0.5))) == 0:  # below 1/2 at the first depth or at none
         return float(depths[0] if accuracy[0] < 0.5 else depths[-1])
     return float(np.interp(0.5, accuracy[[at, at - 1]], depths[[at, at - 1]]))
 

@@ -34,7 +34,7 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 def apart(f: Any, lin: Any) -> dict[str, float]:
-    """Return the distances of statistics and of paths between two sets of outputs (T, M) at T epochs for M images."""
+    """Return both distances between two models, from their outputs (T, M) after T epochs for M images."""
     moments = [np.stack([each.mean(1), each.std(1)]) for each in (f, lin)]
     places = [(each - m[:, None]) / s[:, None] for each, (m, s) in zip((f, lin), moments)]
     statistics = np.mean(np.sum((moments[0] - moments[1]) ** 2, axis=0))
@@ -76,7 +76,7 @@ def trained(
 def main(
     s: Setting, widths: tuple[int, ...], n_train: int = 2000, n_test: int = 1000, epochs: int = 10, seeds: int = 6
 ) -> Found:
-    """Return the distances of statistics and of paths at each width, and plot m and s against epochs."""
+    """Return both distances between the models at each width, and plot m and s against epochs."""
     grid: dict[str, Any] = {"width": widths, "seed": range(seeds)}
     runs = s.sweep(trained, grid, together="seed", data=s.data, n_train=n_train, n_test=n_test, epochs=epochs)
     found: Found = {name: [interval(v) for v in runs[name]] for name in ("statistics", "paths")}

@@ -1,9 +1,9 @@
 """Decide whether measured numbers agree with a paper, by two one-sided tests with fixed margins.
 
 A row "agrees" only if the whole interval of each number lies inside the paper's range plus a margin.  A row "differs"
-if one interval lies outside, and is otherwise undecided.  More networks therefore narrow an interval, but do not turn a
-correct number into a wrong one.  Without a margin they would do so, because no number at finite width equals the
-paper's exactly.
+if one interval lies outside, and is otherwise undecided.  More networks therefore narrow an interval, but do not turn
+agreement into disagreement.  Without a margin they would do so, because no number at finite width equals the paper's
+exactly.
 
     kind of number          margin          why
     exponent                .1              A relative correction c / n to a power law shifts the exponent fitted over
@@ -32,14 +32,14 @@ from intervals import LEVEL, Measured
 from scipy.special import ndtri, stdtr, stdtrit
 
 EXPONENT, RATIO, LOSS, POINTS, MUCH = 0.1, 0.1, 0.05, 0.02, 0.5
-"""The margins in the table of the module's docstring. MUCH is a factor."""
+"""The margins in the table of the module's docstring. MUCH is the largest factor that counts as "much smaller"."""
 
 
 class Claim(NamedTuple):
-    """A paper's claim about some numbers, with the results of its tests.
+    """A paper's claim about one or several numbers, and the results of its tests.
 
     rule : the claim in words.
-    tests : (p, q) for each number, the one-sided levels at which it lies inside (p) and outside (q) the range.
+    tests : (p, q) for each number, the p-values of the tests that it lies inside (p) and outside (q) the range.
     """
 
     rule: str
@@ -47,22 +47,22 @@ class Claim(NamedTuple):
 
     @property
     def agrees(self) -> bool | None:
-        """True if all numbers lie inside, False if one lies outside, None if the tests show neither at LEVEL."""
+        """True if all numbers lie inside the range, False if one lies outside, None if the tests show neither."""
         p, q = np.array(self.tests).T
         most = (1 - LEVEL) / 2 / np.arange(len(p), 0, -1)
-        if np.all(np.sort(p) <= most):  # False for NaN: a number without an interval
+        if np.all(np.sort(p) <= most):  # False if a number has no interval (NaN)
             return True
         return False if np.any(q <= most[0]) else None
 
     @property
     def more(self) -> float:
-        """Return the factor by which the number of seeds must grow for a decision if no mean moves.
+        """Return the factor by which the number of seeds must grow for a decision, if all means stay the same.
 
-        The factor is (a / b)^2, where a standard errors are needed and b standard errors separate the mean from the
+        The factor is (a / b)^2, where `a` standard errors are needed and `b` standard errors separate the mean from the
         margin.
 
-        A negative factor means that a mean lies outside the range, so that more seeds would decide against the paper.
-        The factor is infinite if a mean is on the margin, and NaN for an unfinished run.
+        If the factor is negative, a mean lies outside the range, and more seeds would decide against the paper. The
+        factor is infinite if a mean is on the margin, and NaN for an unfinished run.
 
         >>> v = Measured(1.05, 0.05, df=1000)           # two standard errors from the margin, which it takes
         >>> round(near([v], 1, RATIO).more, 2), round(near([v], 1.2, RATIO).more, 2)
@@ -71,7 +71,7 @@ class Claim(NamedTuple):
         p, q = np.array(self.tests).T
         if np.any((p == 1) & (q == 1)):
             return nan
-        away = np.sort(np.where(p < q, ndtri(1 - p), -ndtri(1 - q)))  # in standard normal units; inf if no spread
+        away = np.sort(np.where(p < q, ndtri(1 - p), -ndtri(1 - q)))  # in standard errors; inf without spread
         takes = ndtri(1 - (1 - LEVEL) / 2 / np.arange(1, len(p) + 1))  # Holm's rule
         if away[0] <= 0:
             return -float((takes[-1] / away[0]) ** 2) if away[0] else inf

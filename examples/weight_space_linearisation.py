@@ -4,7 +4,7 @@
 
 A network with one hidden erf layer of width 512 is trained for five epochs with momentum 0.9 and cross-entropy.  The
 training data are the packaged digits in batches of 32, or with --data, as in the notebook, MNIST in batches of 128.
-The notebook's loss is a mean over examples and ten outputs, whereas our loss is a mean over only the examples.  The
+The notebook's loss is a mean over examples and ten outputs, whereas our loss averages only over the examples.  The
 notebook's rate of 1 is therefore 0.1 here, and our losses are divided by ten.
 """
 
@@ -33,7 +33,7 @@ def examples(data: str | None) -> tuple[Array, Array]:
 
 
 def main(out: str | None = None, data: str | None = None, width: int = 512, epochs: int = 5) -> dict[str, float]:
-    """Return the losses per output of both models on seven batches, and the ratio of their mean losses at the end."""
+    """Return both models' losses per output on seven batches, and the ratio of their mean losses at the end."""
     x, y = examples(data)
     size = 128 if data else 32
     spec = mn.Sequential(mn.Dense(width, b_std=0.05), mn.Erf(), mn.Dense(10, b_std=0.05))

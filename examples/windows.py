@@ -8,15 +8,15 @@ measures both along gradient flow.
 Short windows   Steps along the top direction grow unless lr lambda < `IterativelyLinearized.reach`, which is 2 for
                 even K.  Here lambda is the largest curvature on the path.  In a LeNet with PyTorch's initial weights,
                 lambda is 100 times the initial curvature.  The growth takes many windows.  A single window that starts
-                on the flow does not show it.
+                on the flow does not show this growth.
 Long windows    After a time K lr the linear model leaves the region in which it is valid, and a window no longer
                 lowers the network's own loss.  The length of the longest window that lowers the loss from every point
                 falls as 1 / lr.
 
 Training should succeed if its period and rate satisfy both bounds.  Neither bound limits K = 1, which moves to flatter
-points if lr lambda > 2 (edge of stability).  Inside a window this is impossible, because the curvature is frozen.  Nor
-do the bounds limit K = infinity, which never reaches the curvature of the path.  Training with K = 1 or K = infinity
-therefore converges at rates at which finite K > 1 diverges.
+points if lr lambda > 2 (edge of stability).  Inside a window this is impossible, because the curvature is frozen.  The
+bounds do not limit K = infinity either, because it never reaches the curvature of the path.  Training with K = 1 or K =
+infinity therefore converges at rates at which finite K > 1 diverges.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ import minintk as mn
 from minintk.arrays import array_namespace
 
 ROWS, LONGEST, POINTS, TEST = 2000, 2**14, 8, 500
-"""The largest number of rows of J for which windows use J J', the longest window to test, the number of points on a
-curve, and the number of test images."""
+"""The largest number of rows of J for which J J' is stored, the length of the longest window to test, the number of
+points on a curve, and the number of test images."""
 CrossEntropy = mn.softmax_cross_entropy
 
 
@@ -61,13 +61,13 @@ class Window:
         self.gram: mn.Array | None = None
 
     def product(self, u: mn.Array, often: bool = True) -> mn.Array:
-        """Return J J' u, computed from the Gram matrix J J' if it is small and is used often."""
+        """Return J J' u. If J J' is small and is used often, store it as a Gram matrix."""
         if self.gram is None and often and u.size <= ROWS:
             self.gram = self.J.gram().reshape((u.size, u.size))
         return self.J.jvp(self.J.vjp(u)) if self.gram is None else (self.gram @ u.reshape(-1)).reshape(u.shape)
 
     def step(self, lr: float, steps: int, last: bool = False) -> None:
-        """Take `steps` steps of gradient descent, and raise FloatingPointError on overflow.
+        """Take `steps` steps of gradient descent. Raise FloatingPointError if f or theta overflows.
 
         last : True if f is not needed after the last step.
         """
@@ -98,9 +98,9 @@ class Window:
 def descend(
     net: mn.Network, theta: mn.Array, x: mn.Array, y: mn.Array, lr: float, K: float, steps: int
 ) -> Iterator[Window]:
-    """Yield each window of a run after its last step.
+    """Train for `steps` steps, and yield each window after its last step.
 
-    With K = inf, yield a single window at the end of each of twenty parts.
+    With K = inf there is a single window, which is yielded after each twentieth of the steps.
     """
     part = int(K) if inf > K else ceil(steps / 20)
     window = None
@@ -116,7 +116,7 @@ def descend(
 def along_the_path(
     data: str, n_train: int, channels: int, t: float, low: float, rates: int, seed: int
 ) -> dict[str, Any]:
-    """Return the curvatures along gradient descent at rate `low`, and the longest window for each rate low 2^r.
+    """Return the curvatures along gradient descent at rate `low`, and the longest window for each rate `low` 2^r.
 
     The longest window is the largest 2^k that lowers the loss from all points of the path.
     """
