@@ -1,4 +1,4 @@
-"""Test the grader's isolation against course/attacks, with controls. By default, only a few attacks run."""
+"""Test that the grader's isolation stops the attacks in course/attacks. By default, only a few attacks are run."""
 
 import os
 import sys
@@ -19,11 +19,11 @@ SAMPLE = ("with_realpath_patched", "from_the_root", "by_fork_exec_itself", "memo
           "names_in_the_frames", "renames_onto_the_victim", "kills_the_parent_by_a_descriptor",
           "watching_the_folder", "more_than_its_limits_by_the_c_library", "signals_the_parent_by_a_pipe")  # fmt: skip
 LIMITED = {"names_in_the_frames", "files_left_open"}
-"""Attacks that read only the worker's own frames and files. Only the whole wall stops them."""
+"""Attacks that read only frames and files of the worker process itself. Only the whole wall stops them."""
 
 
 OF_ROOT = {"by_a_device_of_its_own", "by_a_cloned_mount", "by_a_file_that_stays"}
-"""Attacks that need root's rights even without a wall."""
+"""Attacks that need root privileges even without a wall."""
 
 
 def test_there_are_enough_of_them() -> None:
@@ -41,7 +41,7 @@ def test_an_attempt_gets_nothing(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in ALL if name not in LIMITED])
 def test_the_kernels_part_alone_stops_it_and_nothing_does_without(name: str) -> None:
-    """Each attack fails behind the kernel's part of the wall. As the negative control, it succeeds without a wall."""
+    """Each attack fails behind the operating system's part of the wall. As a control, it succeeds without a wall."""
     assert attacks.attempt(name, ALL[name], "kernel") == ""
     if name not in OF_ROOT or os.geteuid() == 0:
         assert attacks.attempt(name, ALL[name], "none") != ""
@@ -56,7 +56,7 @@ def test_without_a_wall_an_attempt_wins() -> None:
 
 @pytest.mark.parametrize("name", ["with_realpath_patched", "by_the_c_library"])
 def test_the_solution_cannot_be_run_from_its_folder(name: str, tmp_path: Path) -> None:
-    """A submission cannot run the solution. Such a submission scored 100 when the guard was only in Python."""
+    """A submission cannot run the solution's file. Such a submission scored 100 when only Python code guarded it."""
     folder = next(COURSE.glob("hw3*"))
     place = {"secret": str(folder / "solution.py")}
     path = tmp_path / "sub.py"

@@ -1,4 +1,4 @@
-"""Test the course's folders: the files that students receive, and the parts of every assignment."""
+"""Test the files that students receive, and the parts of every assignment's folder."""
 
 import ast
 import json
@@ -55,7 +55,7 @@ def test_a_students_folder_holds_no_solution(tmp_path: Path, capsys: pytest.Capt
     folder = FOLDERS[0]
     assert build.main(["student", str(tmp_path), folder.name, "--seed", "s/ada"]) == 0
     place = tmp_path / folder.name
-    assert f"-m minintk grade {place} {place / 'starter.py'}" in capsys.readouterr().out  # states the next step
+    assert f"-m minintk grade {place} {place / 'starter.py'}" in capsys.readouterr().out  # names the next command
     assert (place / "handout.md").read_text(encoding="utf-8").startswith("# Assignment 1")
     assert {path.name for path in place.iterdir()} == {
         "handout.md", "hw1_experiment.py", "public.json", "report.md", "starter.ipynb", "starter.py",

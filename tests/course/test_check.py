@@ -1,4 +1,4 @@
-"""Test the check of the course on right and wrong submissions. By default, only a few submissions are checked."""
+"""Test the program that checks the course, on right and wrong submissions. By default, it checks only a few of them."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -39,7 +39,7 @@ def test_the_whole_course_comes_out_as_it_should(folder: Path) -> None:
 
 
 def test_what_should_not_pass_is_found() -> None:
-    """The check reports an accepted wrong submission, points lost in another exercise, and a starter with answers."""
+    """The check reports accepted wrong submissions, points lost in other exercises, and starters with answers."""
     solution, gone, right, wrong, *_ = sample()
     accepted = check.run(replace(wrong, text=solution.text, seed=solution.seed))
     assert "not refused by 'dense backward'" in accepted.wrong
@@ -70,7 +70,7 @@ def test_wrong_submissions_name_what_there_is(tmp_path: Path) -> None:
 
 def test_every_choice_is_graded() -> None:
     assignment = load(FOLDER).own()
-    for every, count in ((False, 2), (True, 12)):  # the authors chose the numbers, seeds draw the rest
+    for every, count in ((False, 2), (True, 12)):  # seeds draw the numbers, and `every` draws all combinations
         drawn = [assignment.variant(seed) for seed in check.seeds(assignment, every=every)]
         assert len(drawn) >= count
         for name, some in assignment.variants.items():

@@ -1,4 +1,4 @@
-"""Test that a published solution earns nothing, and a neighbour's solution only the points that no variant changes."""
+"""Test that a published solution earns nothing, and a neighbour's solution only points that no variant changes."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,7 +26,7 @@ HALF = {
     "hw1": {"network", "weights used twice"},
     "hw3": {"kernels", "kernels on hard inputs", "deep", "measurement"},
 }
-"""Exercises that are right once the solution's function replaces the first function with the neighbour's numbers."""
+"""Exercises that earn half if the grader replaces the first function, which has the neighbour's numbers."""
 
 
 def graded(folder: Path, text: str, seed: str) -> Grade:
@@ -39,7 +39,7 @@ def graded(folder: Path, text: str, seed: str) -> Grade:
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in ("hw1", "hw3") else pytest.mark.slow) for n in SAME])
 def test_a_neighbours_solution_earns_nothing_that_its_variant_changes(name: str) -> None:
-    """A neighbour's solution earns only the exercises of SAME.
+    """A neighbour's solution earns only the exercises in `SAME`.
 
     Two students always differ in their numbers or in their order of axes. All other choices may agree by chance.
     """

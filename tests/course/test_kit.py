@@ -1,4 +1,4 @@
-"""Test the unpacked Gradescope kit: the chosen variant, the chosen file, and a results.json in every case."""
+"""Test that the unpacked Gradescope kit chooses the right variant and file, and always writes a results.json."""
 
 import json
 import re

@@ -41,7 +41,7 @@ needs_nvrtc = pytest.mark.skipif(NVRTC is None, reason="no NVRTC here: pip insta
 
 
 def compiled(source: str, option: str) -> tuple[str, bytes]:
-    """Return (PTX, machine code) for the target of an option. An AssertionError contains the compiler's messages."""
+    """Return (PTX, machine code) for the target in `option`. Raises AssertionError with the compiler's messages."""
     program, size = ctypes.c_void_p(), ctypes.c_size_t()
     assert NVRTC.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"k.cu", 0, None, None) == 0
     options = (ctypes.c_char_p * 2)(option.encode(), b"--std=c++17")
@@ -68,7 +68,7 @@ def targets() -> list[int]:
 
 
 def test_these_are_all() -> None:
-    """Two files launch compiled sources: planes from `gpu_kernels.source` and pairs from `gpu_vectors.source`."""
+    """Only two files launch CUDA sources: planes from `gpu_kernels.source` and pairs from `gpu_vectors.source`."""
     call = re.compile(r"\b(?:ElementwiseKernel|raw_kernel|RawKernel|ReductionKernel|RawModule)\(")
     calls = {
         path.relative_to(home.parent).as_posix(): len(call.findall(path.read_text("utf-8")))
@@ -88,7 +88,7 @@ EVERY = (
         if name not in [prepared for prepared, *_ in PREPARED]
     ),
 )
-"""All activations in a single source."""
+"""(name, count of numbers, count of constants) for each activation, all compiled in a single source."""
 
 
 OF_ROWS: tuple[tuple[str, int, int], ...] = (
@@ -106,7 +106,7 @@ OF_ROWS: tuple[tuple[str, int, int], ...] = (
 
 
 def in_double(ptx: str) -> Counter[str]:
-    """Count arithmetic in double precision. Moves and conversions follow from arithmetic, so they are not counted."""
+    """Count double-precision arithmetic by kind. Moves and conversions follow from it, so they are not counted."""
     return Counter(re.findall(r"\b(add|sub|mul|div|fma|sqrt|rcp|neg)[.a-z]*\.f64\b", ptx))
 
 
@@ -130,7 +130,7 @@ def test_planes_compile_for_every_target(dtype: str, tangent: bool) -> None:
 @pytest.mark.parametrize("tangent", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_pairs_compile_for_every_target(dtype: str, tangent: bool) -> None:
-    """In float32, nothing uses double precision."""
+    """In float32, no instruction uses double precision."""
     forms = tuple((f"a row's {name}", numbers, constants) for name, numbers, constants in OF_ROWS)
     for target in targets():
         ptx, code = compiled(gpu_vectors.source(dtype, forms, tangent=tangent), f"--gpu-architecture=sm_{target}")

@@ -55,7 +55,7 @@ def dtype(request: pytest.FixtureRequest) -> str:
 def agree(xp: Any, dtype: str, compute: Callable[[To], Any], digits_lost: float = 2.0) -> None:
     """Check that compute(to) on the library agrees with NumPy up to 10^digits_lost roundings.
 
-    The results must have the right library and dtype.
+    The results must be arrays of the given library and dtype.
     """
 
     def on(namespace: Any) -> Any:
@@ -300,7 +300,7 @@ IMAGES = {
 
 @pytest.mark.parametrize("name", IMAGES)
 def test_small_batches_on_images(xp: Any, dtype: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small batches, below `THRESHOLDS.plain`, run the plain layers."""
+    """Batches of images smaller than `THRESHOLDS.plain` are computed by the plain layers."""
     monkeypatch.setattr(THRESHOLDS, "plain", inf)
     test_networks_on_images(xp, dtype, name, None)
 
@@ -333,7 +333,7 @@ def test_laws_on_images(library: str, case: Case) -> None:
     testing.check_model(case.net, theta, x, case.rng)
 
 
-# ------------------------------------------------------------------------------------------- bad input
+# --------------------------------------------------------------------------------------- invalid input
 
 
 def test_errors_name_the_place(xp: Any) -> None:
@@ -367,7 +367,7 @@ def test_mixed_libraries_are_refused(xp: Any) -> None:
 
 
 def test_divergence_is_noticed(xp: Any) -> None:
-    """Divergence is noticed without snapshots. On a GPU, the loss is checked only once every 50 steps."""
+    """Divergence is detected without snapshots. On a GPU, the loss is checked only once every 50 steps."""
     net, theta, x, _, y = data(ensemble=E)
     t, a, b = (to_library(array, xp) for array in (theta, x, y))
     with (
@@ -378,11 +378,11 @@ def test_divergence_is_noticed(xp: Any) -> None:
         list(mn.train(net, t, a, b, loss=mn.mse, optimizer=mn.SGD(lr=1e6), steps=400, every=400))
 
 
-# -------------------------------------------------------------------------- what would stall a GPU
+# -------------------------------------------------------------------------------- synchronisations
 
 
 def steps_taken(model: str, ensemble: int | None, batch_size: int | None, steps: int) -> Any:
-    """Return the counts for `steps` training steps on the stand-in."""
+    """Return the counts of synchronisations, uploads and launches for `steps` training steps on the stand-in."""
     xp = namespace("standin")
     net, theta, x, _, y = data(ensemble=ensemble)
     t, a, b = (to_library(array, xp) for array in (theta, x, y))
@@ -399,9 +399,9 @@ def steps_taken(model: str, ensemble: int | None, batch_size: int | None, steps:
 @pytest.mark.skipif("standin" not in LIBRARIES, reason="counts are the stand-in's")
 @pytest.mark.parametrize(("model", "ensemble", "batch_size"), thinned(product(MODELS, (None, E), (None, 3))))
 def test_a_training_step_does_not_wait(model: str, ensemble: int | None, batch_size: int | None) -> None:
-    """Twenty more steps need no more synchronisations. An ensemble launches as many kernels as a single network.
+    """Forty steps synchronise as often as twenty. An ensemble launches as many kernels as a single network.
 
-    Only the gradients of its four weight matrices need more launches. These gradients are copied to their places
+    Only the gradients of its four weight matrices need additional launches. These gradients are copied to their places
     between the gradients of other layers.
     """
     few, many = (steps_taken(model, ensemble, batch_size, steps) for steps in (20, 40))
@@ -414,7 +414,7 @@ def test_a_training_step_does_not_wait(model: str, ensemble: int | None, batch_s
 
 @pytest.mark.skipif("standin" not in LIBRARIES, reason="counts are the stand-in's")
 def test_kernels_wait_for_their_inputs_only() -> None:
-    """The checks of theta and x wait for the device once each.
+    """The checks of theta and x each wait for the device once.
 
     The computation never waits, for any number of blocks.
     """
@@ -431,7 +431,7 @@ def test_kernels_wait_for_their_inputs_only() -> None:
 
 
 def test_a_product_is_written_where_it_belongs(xp: Any) -> None:
-    """Writing to a whole array takes one launch. Writing to a view with gaps takes a product and a copy."""
+    """A product written to a contiguous array takes one launch. For a view with gaps, it takes a product and a copy."""
     a, b = (to_library(array, xp) for array in (np.ones((2, 3, 4)), np.ones((4, 5))))
     whole, gaps = xp.zeros((2, 3, 5)), xp.zeros((2, 3, 10))
     with counting() as first:

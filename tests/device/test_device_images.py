@@ -69,7 +69,7 @@ def test_pixel_by_pixel(where: str) -> None:
             np.testing.assert_allclose(to_host(got), want, rtol=1e-12)
 
 
-# ------------------------------------------------------------------------------- images with themselves, many at a time
+# ------------------------------------------------------------------------ kernels of each image with itself, in batches
 
 HALVED = mn.Sequential(
     CONV, mn.ReLU(), mn.AvgPool(2, padding="same"), CONV, mn.Residual(mn.Sequential(mn.LeakyReLU(0.2), CONV)),
@@ -80,7 +80,7 @@ HALVED = mn.Sequential(
 @pytest.mark.parametrize("where", LIBRARIES)
 @pytest.mark.parametrize("batch", [2])
 def test_images_meet_themselves_in_batches(where: str, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The results do not depend on the batch size. One image is black, and one image is the opposite of another."""
+    """The results do not depend on the batch size. One image is black, and one is the negative of another."""
     x = np.random.default_rng(0).standard_normal((7, 5, 4, 2))
     x[2], x[5] = 0, -x[1]
     kernel, there = an.kernel(HALVED), to_library(x, namespace(where))

@@ -112,7 +112,7 @@ def test_cholesky_of_large_kernels_is_for_the_host() -> None:
 
 
 def test_samples(xp: Any) -> None:
-    """The mean of the samples agrees with the posterior mean by z-scores.
+    """The mean of the samples agrees with the posterior mean within five standard errors.
 
     Samples differ between libraries, because each solver chooses the signs of the eigenvectors.
     """
@@ -154,7 +154,7 @@ SHALLOW = [mn.Sequential(mn.Flatten(), mn.Dense(8, b_std=0.1), activation, mn.De
 
 @pytest.mark.parametrize("spec", [DEEP, BRANCHED, *thinned(SHALLOW)], ids=lambda spec: type(spec.layers[-2]).__name__)
 def test_infinite_width_kernels(xp: Any, dtype: str, spec: mn.spec.Sequential) -> None:
-    """The kernels are right for rows that are equal, opposite, nearly equal or zero."""
+    """The kernels equal NumPy's for rows that are equal, opposite, nearly equal or zero."""
     _, _, x, x2, _ = data()
     x[1], x[2], x[3], x[4] = x[0], -2 * x[0], (1 + 1e-3) * x[0], 0
     x[3, 0, 0, 0] += 1e-4
@@ -170,7 +170,7 @@ def test_infinite_width_kernels(xp: Any, dtype: str, spec: mn.spec.Sequential) -
 
 @pytest.mark.parametrize("phi", [mn.Erf(), mn.GELU(), mn.Tanh()], ids=lambda phi: type(phi).__name__)
 def test_rows_of_very_different_norms(xp: Any, dtype: str, phi: mn.spec.Layer) -> None:
-    """Kernels are right for rows whose norms differ by a factor of up to 3e6."""
+    """The kernels equal NumPy's for rows whose norms differ by a factor of up to 3e6."""
     x = regression()[0]
     x *= 10.0 ** np.linspace(-6, 0.5, len(x))[:, None]
     infinite = kernel(mn.Sequential(mn.Dense(8), phi, mn.Dense(1)))
@@ -206,7 +206,7 @@ def test_feature_learning_limit(xp: Any, dtype: str) -> None:
 
 
 def test_width_correction(xp: Any, dtype: str) -> None:
-    """The computation runs on the host in float64, and results are in the caller's library and dtype."""
+    """The computation runs on the host in float64, but the results have the library and dtype of the inputs."""
     x, x_test, y = regression()
     spec = mn.Sequential(mn.Dense(9, b_std=0.1), mn.Erf(), mn.Dense(9), mn.Erf(), mn.Dense(1))
 
@@ -219,7 +219,7 @@ def test_width_correction(xp: Any, dtype: str) -> None:
 
 @pytest.mark.parametrize("where", [where for where in LIBRARIES if where != "numpy"])
 def test_a_device_takes_no_memory_for_each_core_of_its_host(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A device processes its tiles one after another, so the host's cores do not matter.
+    """A device processes its tiles one after another, so its memory does not depend on the host's cores.
 
     In an earlier version, 5000 rows in float64 requested 225 GB on a host with 112 cores.
     """

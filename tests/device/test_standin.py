@@ -157,7 +157,7 @@ def test_a_failed_factorisation_is_silent_as_on_a_gpu() -> None:
     assert np.all(np.diag(L) > 0)  # the diagonal does not reveal the failure
 
 
-# ---------------------------------------------------------------------------------- layers that leak
+# ------------------------------------------------------------------- layers that compute on the host
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,7 @@ def read() -> list[str]:
 
 
 def test_nothing_is_wider_than_its_box_and_every_formula_is_typeset(tab: Any, address: str) -> None:
-    """No element is too wide, no formula is bare, no request goes to another server, and no script fails."""
+    """No element is wider than its box, every formula is typeset, no other server is contacted, and no script fails."""
     outside: list[str] = []
 
     def asked(request: Any) -> None:

@@ -1,4 +1,4 @@
-"""Test the notes: all figures exist, are small and are used, and the course asks for all functions that notes name."""
+"""Test that figures of the notes exist, are small and are used, and that the course asks for all named functions."""
 
 import ast
 import re
@@ -14,7 +14,7 @@ OF_THE_LIBRARY = {"forward", "backward", "MeanField", "slope_interval"}
 
 
 def asked() -> set[str]:
-    """Return the names of the functions in the solutions of the course."""
+    """Return the names of the functions in the solutions of all assignments."""
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in NOTES.parents[1].glob("course/hw*/solution.py")]
     return {node.name for tree in trees for node in tree.body if isinstance(node, ast.FunctionDef)}
 

@@ -95,12 +95,12 @@ def articles() -> Iterator[tuple[str, Article]]:
 
 @cache
 def places(path: Path) -> frozenset[str]:
-    """Return the anchors of a page, which a link may name after the #."""
+    """Return the anchors of a page, which links may refer to after the `#`."""
     return frozenset(re.findall(r'\s(?:id|name)="([^"]+)"', path.read_text(encoding="utf-8")))
 
 
 def broken(path: Path) -> Iterator[str]:
-    """Yield the links of a page into the site that lead to missing pages or anchors."""
+    """Yield the links of a page whose target on the site, or the anchor in it, does not exist."""
     for link in re.findall(r'\s(?:href|src)="([^"]*)"', path.read_text(encoding="utf-8")):
         parts = urlsplit(unescape(link))
         if parts.scheme or parts.netloc or link == "#":

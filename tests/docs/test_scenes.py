@@ -1,4 +1,4 @@
-"""Test the recorded scenes: each has a frame for every position of its sliders, and a script records them."""
+"""Test that each recorded scene has a frame for every position of its sliders, and that a script records it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_frame_for_every_position(name: str) -> None:
 
 
 def test_the_scenes_show_what_their_captions_say() -> None:
-    """The gap falls with the width, neurons move only at small alpha, and only muP keeps the best learning rate."""
+    """The gap falls with the width, neurons move only if alpha is small, and only muP keeps the best learning rate."""
     found = scene("widths")
     ends = found["frames"][len(found["sliders"]["steps"]) - 1 :: len(found["sliders"]["steps"])]
     gaps = [np.abs(np.subtract(end["networks"][:2], end["linearised"])).max() for end in ends]

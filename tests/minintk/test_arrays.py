@@ -28,7 +28,7 @@ def test_what_is_no_array(other: Any) -> None:
 
 
 def test_mixed_libraries() -> None:
-    """Arrays of two libraries in one call raise TypeError; here NumPy and the strict stand-in for CuPy."""
+    """Arrays of two libraries, here NumPy and the stand-in for CuPy, raise TypeError if they are passed in one call."""
     from tests.kit.arrays_under_test import namespace
 
     theirs = namespace("standin").asarray(np.ones(3))
@@ -150,7 +150,7 @@ def test_cache_slices_cover_the_last_axis() -> None:
 
 
 def test_masked_arrays_are_refused_wherever_data_enters() -> None:
-    """A masked NaN does not show in sums, so `check_finite` alone would accept it."""
+    """A masked NaN does not appear in sums, so `check_finite` alone would accept it."""
     import analytic as an
     import minintk as mn
 

@@ -1,4 +1,4 @@
-"""Test pieces of vectors that fit in cache, and snapshots that later steps do not overwrite."""
+"""Test that vectors are processed in pieces that fit in cache, and that later steps do not overwrite snapshots."""
 
 from __future__ import annotations
 

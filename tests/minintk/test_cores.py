@@ -1,4 +1,4 @@
-"""Test the number of threads: affinity, quotas of control groups, and what the caller has set."""
+"""Test the number of threads for given affinities, quotas of control groups, and settings of the caller."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ V1_CPU = "33 24 0:30 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct"
 )
 @pytest.mark.parametrize("version", [1, 2])
 def test_cores_granted_by_control_groups(version: int, quotas: dict[str, str], count: int, tmp_path: Path) -> None:
-    """A group's quota limits the processes inside it. A part of a core counts as one."""
+    """A group's quota limits the processes inside it. A fraction of a core counts as one core."""
     files = {}
     for group, quota in quotas.items():
         if version == 2:
@@ -67,7 +67,7 @@ def test_cores_granted_by_control_groups(version: int, quotas: dict[str, str], c
 
 
 def test_a_process_with_a_quota_of_one_core_takes_one_thread() -> None:
-    """A process in a real group with a quota of one core uses one thread."""
+    """A process in a real control group with a quota of one core uses one thread."""
     group = Path("/sys/fs/cgroup/cpu") / f"minintk{os.getpid()}"
     try:
         group.mkdir()

@@ -1,4 +1,4 @@
-"""Make a beginner's mistakes of the first hour, and expect messages that say how to correct them."""
+"""Test that the mistakes of a beginner's first hour raise errors that say how to correct them."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ V1 = """35 31 0:32 / /sys/fs/cgroup/memory rw shared:9 - cgroup cgroup rw,memory
 
 
 def test_the_least_of_nested_groups_counts(tmp_path: Path) -> None:
-    """In this SLURM job, the step has no limit but the job has one.
+    """In this SLURM job, the job has a memory limit but its step has none.
 
     The word "max" means unlimited. Cache that can be dropped does not count as used.
     """
@@ -63,7 +63,7 @@ def test_high_throttles_before_max(tmp_path: Path) -> None:
 
 
 def test_version_one(tmp_path: Path) -> None:
-    """Version 1 has other files for its limits, and writes "no limit" as a number near 2**63."""
+    """Version 1 of control groups stores limits in other files, and "no limit" as a number near 2**63."""
     top = "sys/fs/cgroup/memory"
     files = {
         f"{top}/memory.limit_in_bytes": 9223372036854771712,

@@ -1,4 +1,4 @@
-"""Test that bits depend on the data, and not on the number of threads, the caller, or other threads' work."""
+"""Test that the bits of results depend on the data, and not on the number of threads, the caller or other work."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_bits_do_not_depend_on_the_number_of_threads(pieces: int, every_host: di
 
 @pytest.mark.skipif(through("networks") is None, reason="only the fast ways cut a step into pieces")
 def test_pieces_that_follow_the_cores_are_refused(every_host: dict[str, Host]) -> None:
-    """Negative control: with as many pieces as threads, each summed separately, bits depend on the threads."""
+    """Negative control: with one piece per thread, each summed separately, the bits depend on the number of threads."""
     found = []
     for count in (2, 4):
         with on(count, pieces=count):

@@ -28,7 +28,7 @@ def blas_threads() -> set[int]:
 
 @contextmanager
 def blas_at(count: int) -> Iterator[None]:
-    """Set BLAS to `count` threads inside the block. threadpoolctl's limit would hold in only one thread."""
+    """Set BLAS to `count` threads inside the block. The limit of threadpoolctl would apply to only one thread."""
     before = [(library, library.num_threads) for library in threads.blas_libraries()]
     for library, _ in before:
         threads.set_threads(library, count)
@@ -41,7 +41,7 @@ def blas_at(count: int) -> Iterator[None]:
 
 @pytest.fixture
 def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the pool run on a machine with one core too, without earlier jobs."""
+    """Use a new pool, and pretend that the machine has two cores, so that the pool runs on any machine."""
     monkeypatch.setattr(threads, "cores", lambda: 2)
     monkeypatch.setattr(threads, "_pool", threads._Pool())
 
@@ -109,7 +109,7 @@ def test_an_error_stops_the_others(two_cores: None) -> None:
 
     with pytest.raises(ArithmeticError, match="number 1"):
         parallel(work, range(10_000))
-    assert len(done) < 9_999  # the others take ten seconds
+    assert len(done) < 9_999  # all items would take ten seconds
     assert not threads.inside()
 
 
@@ -136,7 +136,7 @@ def test_a_pool_inside_the_pool_is_a_plain_loop(two_cores: None) -> None:
 
 @pytest.mark.filterwarnings("error")
 def test_the_callers_error_state_holds_in_the_pool(two_cores: None) -> None:
-    """numpy.errstate holds for one thread. If it were not passed on, an overflow in the pool would warn."""
+    """numpy.errstate applies to one thread. If the pool did not pass it on, an overflow in the pool would warn."""
 
     def overflow(i: int) -> float:
         return float(np.float32(1e38) * np.float32(10.0))

@@ -1,4 +1,4 @@
-"""Test checks of arguments: valid ones become Python's own types, and errors name all others."""
+"""Test that checks of arguments convert valid values to Python's own types, and that errors name invalid values."""
 
 from __future__ import annotations
 

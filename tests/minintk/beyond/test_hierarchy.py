@@ -1,4 +1,4 @@
-"""Test the hierarchy against autograd, frozen kernels and the network's own flow, and test its errors."""
+"""Test the hierarchy against autograd, frozen kernels and the network's gradient flow, and test its error messages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def last(run: Iterable[mn.Moment]) -> mn.Moment:
 
 
 def kernel_of(moment: mn.Moment) -> Array:
-    """Return the kernel of a moment that has one."""
+    """Return the kernel of a moment, which must not be None."""
     assert moment.kernel is not None
     return np.asarray(moment.kernel)
 
@@ -71,7 +71,7 @@ def along(f: Any, g: Any, S: Array) -> Any:
 
 @pytest.mark.parametrize("parametrization", [mn.NTK(), mn.SpectralMuP()], ids=repr)
 def test_contractions_are_those_of_the_tensors_by_autograd(parametrization: Any) -> None:
-    """Contractions equal those of autograd's tensors, to 1e-9.
+    """Contractions equal those of the tensors computed by autograd, to 1e-9.
 
     Theta = J S J', O3_abc = grad Theta_ab . S grad f_c, O4_abcd = grad O3_abc . S grad f_d.
     """
@@ -134,20 +134,20 @@ def test_a_linear_model_has_no_corrections(order: int) -> None:
     np.testing.assert_allclose(kernel_of(more), kernel_of(two), rtol=0, atol=1e-12)
 
 
-# ------------------------------------------------------------------------------- the network's own flow
+# -------------------------------------------------------------------------- the network's gradient flow
 
 
 def test_the_error_starts_with_the_power_of_time_that_the_order_says() -> None:
-    """For orders 2, 3 and 4, the kernel's error grows as t, t^2 and t^3, and the outputs' with one power more.
+    """For orders 2, 3 and 4, the kernel's error grows as t, t^2 and t^3, and the outputs' error as t^2, t^3 and t^4.
 
-    A wrong term of O3 or O4 would lower the power.
+    A wrong term in O3 or O4 would lower the exponent.
     """
     hierarchy_in_time()
 
 
 @pytest.mark.parametrize("loss", [mn.mse, mn.softmax_cross_entropy], ids=repr)
 def test_orders_come_closer_with_any_loss_scales_and_ensemble(loss: mn.training.losses.Loss) -> None:
-    """Each order has less than half of the last one's error, for two members in muP, also at points without targets."""
+    """For two members in muP, each order's error is below half of the last one's, also at points without targets."""
     net = mn.Network(mn.Sequential(mn.Dense(200, b_std=0.1), mn.Tanh(), mn.Dense(2)), (3,), mn.SpectralMuP())
     theta0, y = net.init(np.random.default_rng(3), ensemble=2), np.eye(2)[[0, 1, 1]]
     how: dict[str, Any] = {"loss": loss, "times": 0.02}
@@ -166,7 +166,7 @@ def test_orders_come_closer_with_any_loss_scales_and_ensemble(loss: mn.training.
 
 
 def test_centred_networks_of_any_scale() -> None:
-    """For alpha (f - f_0) and the loss over alpha^2, the error at order 4 falls as 1 / alpha^3.
+    """If the model is alpha (f - f_0) and the loss is divided by alpha^2, the error of order 4 falls as 1 / alpha^3.
 
     The kernel is alpha^2 Theta.
     """
@@ -181,7 +181,7 @@ def test_centred_networks_of_any_scale() -> None:
 
 
 def test_convolutions_and_norms() -> None:
-    """For convolutions with a layer norm, each higher order is more than three times as accurate."""
+    """For convolutions with a layer norm, each order is more than three times as accurate as the previous one."""
     spec = mn.Sequential(
         mn.Conv2d(20, b_std=0.1), mn.Tanh(), mn.LayerNorm(), mn.Conv2d(20), mn.Tanh(), mn.GlobalAvgPool(), mn.Dense(2)
     )
@@ -195,7 +195,7 @@ def test_convolutions_and_norms() -> None:
     assert errors[2] < errors[1] / 3 < errors[0] / 9
 
 
-# ------------------------------------------------------------------------------------------- what is refused
+# --------------------------------------------------------------------------------------------- invalid input
 
 
 def refused(match: str, kind: type[Exception] = ValueError, **wrong: Any) -> None:

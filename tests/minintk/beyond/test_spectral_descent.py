@@ -1,4 +1,4 @@
-"""Test spectral descent: singular values, rank, momentum and depth, on every device."""
+"""Test spectral descent: singular values, rank, momentum and depth, on every array library."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ DEPTH = {"6.branch.1.W": 2**-0.5, "6.branch.3.W": 0.5, "7.branch.1.W": 0.5, "7.b
 
 
 def stepped(table: Parametrization, optimizer: Any, dtype: Any = np.float64, N: int = 40) -> tuple[mn.Network, Array]:
-    """Return (network, theta_0 - theta_1) for three members and 40 images."""
+    """Train three members for one step on N images, and return (network, theta_0 - theta_1)."""
     net, rng = mn.Network(SPEC, (4, 4, 2), table), np.random.default_rng(0)
     theta, x = net.init(rng, ensemble=3, dtype=dtype), rng.standard_normal((N, 4, 4, 2)).astype(dtype)
     y = rng.standard_normal((N, 3)).astype(dtype)
@@ -94,7 +94,7 @@ def stepped(table: Parametrization, optimizer: Any, dtype: Any = np.float64, N: 
 
 
 def check_steps(net: mn.Network, step: Array, rtol: float = 1e-3) -> None:
-    """Every singular value of a step is lr d sqrt(fan_out / fan_in), with the multiplier d."""
+    """Check that each singular value of a step is lr d sqrt(fan_out / fan_in), where d is the step's depth factor."""
     for t in net.layout.tensors:
         fan_in, fan_out = prod(t.shape[:-1]), t.shape[-1]
         W = t.row.multiplier * net.layout.unpack(step)[t.name].reshape(3, fan_in, fan_out)
@@ -109,7 +109,7 @@ def test_muon_moves_every_direction_alike(table: Parametrization) -> None:
     check_steps(*stepped(table, mn.Muon))
     check_steps(*stepped(table, mn.Muon, np.float32), rtol=1e-2)  # theta - theta_1 has lost digits
     with pytest.raises(AssertionError):
-        check_steps(*stepped(table, mn.SpectralDescent))  # moves one direction
+        check_steps(*stepped(table, mn.SpectralDescent))  # changes only one singular direction
 
 
 def test_a_batch_of_two_moves_two_directions() -> None:
@@ -149,7 +149,7 @@ def test_one_direction_is_that_of_every_library(library: str) -> None:
     np.testing.assert_allclose(to_host(found), G / np.linalg.norm(G, 2, axis=(-2, -1))[:, None, None], rtol=1e-3)
 
 
-# ------------------------------------------------------------------------- the norms of its steps, one direction
+# ------------------------------------------------------------------------------------ norms of steps of rank one
 
 
 @pytest.mark.parametrize("parametrization", [mn.NTK(), mn.SpectralMuP(), mn.Standard()], ids=repr)
@@ -189,7 +189,7 @@ def test_spectral_descent_descends_and_leaves_what_has_no_gradient() -> None:
     assert losses[-1] < 0.05 * losses[0]
     dead = net.layout.pack({**net.layout.unpack(theta), "0.b": np.full(20, -100.0)})
     *_, last = mn.train(net, dead, x, y, loss=mn.mse, optimizer=mn.SpectralDescent(0.1, net.layout), steps=1)
-    np.testing.assert_array_equal(last.theta, dead)  # no unit is active: every gradient is zero
+    np.testing.assert_array_equal(last.theta, dead)  # no unit is active, so every gradient is zero
     with pytest.raises(ValueError, match=r"SpectralDescent\(lr=\.\.\.\) expects a finite number > 0, got 0"):
         mn.SpectralDescent(0, net.layout)
     with pytest.raises(TypeError, match=r"SpectralDescent\(layout=\.\.\.\) expects net\.layout, got None"):

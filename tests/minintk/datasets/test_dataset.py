@@ -1,4 +1,4 @@
-"""Test data sets: the embedded digits, and every method against its definition; `test_published` tests files."""
+"""Test the embedded digits, and every method of `Dataset` against its definition. `test_published` tests files."""
 
 from collections.abc import Callable
 from typing import Any
@@ -51,7 +51,7 @@ def test_parity_is_plus_one_for_even() -> None:
     assert np.array_equal(of_a_pair[:, 0] == 1, data.labels[(data.labels == 3) | (data.labels == 8)] == 8)
 
 
-# --------------------------------------------------------------------------------- what a Dataset refuses
+# ------------------------------------------------------------------------------------------ invalid input
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_shifts_are_translations_with_zeros_moving_in() -> None:
 
 
 def _move(image: Array, dy: int, dx: int) -> Array:
-    """Move pixel (i, j) to (i + dy, j + dx) if that is inside, by the definition of a shift."""
+    """Move pixel (i, j) to (i + dy, j + dx) if that pixel exists, by the definition of a shift."""
     H, W, _ = image.shape
     result = np.zeros_like(image)
     for i in range(H):

@@ -1,4 +1,4 @@
-"""Test data sets from files: readers on files written here, downloads, and the real files if present."""
+"""Test data sets read from files: synthetic files, downloads, and the published files if they are present."""
 
 import builtins
 import gzip
@@ -235,7 +235,7 @@ HUGE = (
     ids=["a dictionary a byte", "one tuple, called a thousand times", "a shape of twenty thousand large numbers"],
 )
 def test_small_pickles_take_neither_memory_nor_time(tmp_path: Path, content: bytes, says: str) -> None:
-    """Pickles that expand by a factor of 70 or 80 are refused, as is a product that took over a minute to compute."""
+    """Pickles that expand by a factor of 70 or 80 are refused, as is one whose product would take over a minute."""
     (tmp_path / "test_batch").write_bytes(content)
     with pytest.raises(ValueError, match=says):
         cifar10(tmp_path, "test")
@@ -267,7 +267,7 @@ def test_downloads_are_checked_and_cached(tmp_path: Path, monkeypatch: pytest.Mo
     count = len(fetched)
     assert fetched[-1] == "https://ossci-datasets.s3.amazonaws.com/mnist/train-labels-idx1-ubyte.gz"
     assert np.array_equal(mnist().labels, LABELS)
-    assert len(fetched) == count  # the second time from the cache
+    assert len(fetched) == count  # the second call reads the cache
 
 
 @pytest.fixture
@@ -378,7 +378,7 @@ def test_real_mnist() -> None:
 
     data = real(mnist, "train")
     assert data.raw.shape == (60000, 784)
-    # the published file's values, header included
+    # the MD5 sum of the published file, header included
     assert hashlib.md5(idx(data.raw.reshape(-1, 28, 28))).hexdigest() == "6bbc9ace898e44ae57da46a324031adb"
     assert data.labels[:5].tolist() == [5, 0, 4, 1, 9]
     assert real(mnist, "test").raw.shape == (10000, 784)

@@ -1,4 +1,4 @@
-"""Test sharpness against autograd's dense Hessian and against descent at the bound, and test its errors."""
+"""Test sharpness against autograd's dense Hessian, differences of gradients and the kernel, and test its errors."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_what_is_refused() -> None:
 
 
 def test_degenerate_problems() -> None:
-    """f = w x has the sharpness mean(x^2). Zero examples, a class as the loss, and an overflow raise errors."""
+    """f = w x has the sharpness mean(x^2). Zero examples, a class instead of a loss, and an overflow raise errors."""
     line, x = mn.Network(mn.Sequential(mn.Dense(1)), (1,)), np.array([[2.0], [4.0]])
     theta = np.array([3.0])
     np.testing.assert_allclose(sharpness(line, theta, x, 0 * x, loss=mn.mse), 10.0, rtol=1e-12)

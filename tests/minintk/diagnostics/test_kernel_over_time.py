@@ -1,4 +1,4 @@
-"""Test the kernel along a run against dense Jacobians, for a network and an ensemble; frozen runs are controls."""
+"""Test the kernel along a run against dense Jacobians, for a network and an ensemble. Frozen runs are controls."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_members_are_measured_apart() -> None:
     assert path.overlap.shape == path.eigenvalues.shape == (4, 3, K)
     for e in range(3):
         check(path, by_dense_jacobians([Point(p.t, p.theta[e]) for p in points], x, y), e)
-    with pytest.raises(AssertionError, match="movement"):  # another member's numbers fail
+    with pytest.raises(AssertionError, match="movement"):  # another member's path fails
         check(path, by_dense_jacobians([Point(p.t, p.theta[0]) for p in points], x, y), 1)
 
 

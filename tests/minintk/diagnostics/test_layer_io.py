@@ -1,4 +1,4 @@
-"""Test inputs and outputs of layers by name: each output is its layer's, and the last is the network's."""
+"""Test the recorded inputs and outputs of layers against their formulas, and test the names of layers with weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test diagnostics: definitions, invariances, coverage of intervals, the theory's exponents; each with a control."""
+"""Test diagnostics: definitions, invariances, coverage of intervals and theoretical exponents, each with a control."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_spectrum_of_a_full_kernel_is_that_of_its_matrix() -> None:
 
 
 def test_effective_rank() -> None:
-    """The effective rank lies between 1 and the rank, and is n for n equal values.
+    """The effective rank lies between 1 and the rank, and is n for n equal eigenvalues.
 
     It is additive in direct sums and invariant under rotations and scale.
     """
@@ -125,7 +125,7 @@ def test_target_alignment_rises_with_training() -> None:
 
 
 def test_cka() -> None:
-    """CKA is invariant under rotation and scale but not under other maps. It equals its form in features.
+    """CKA is invariant under rotations and scaling but not under other linear maps. It equals its formula in features.
 
     See Kornblith et al. 2019.
     """
@@ -148,10 +148,10 @@ def test_cka() -> None:
 
 
 def test_times() -> None:
-    """An exponential halves at log 2, a linear fall ends where it reaches zero, and each member has its own times."""
+    """A decay exp(-r t) halves at log(2) / r, a linear fall ends at its zero, and each member has its own times."""
     t = np.linspace(0, 10, 4001)
     rates = np.array([0.5, 1.0, 3.0])
-    np.testing.assert_allclose(t1(t, 4 * np.exp(-t[:, None] * rates)), log(2) / rates, rtol=2e-5)  # (rate dt)^2
+    np.testing.assert_allclose(t1(t, 4 * np.exp(-t[:, None] * rates)), log(2) / rates, rtol=2e-5)  # error (rate dt)^2
     assert np.all(np.isinf(t2(t, np.exp(-t[:, None] * rates))))
     hinge = np.maximum(1 - t[:, None] / [2, 5, 40], 0)
     np.testing.assert_allclose(t2(t, hinge), [2, 5, np.inf], atol=2e-3)
@@ -192,7 +192,7 @@ def second_derivative(model: mn.Network, theta: Array, x: Array, h: float = 1e-5
 
 
 def test_kappa_is_the_norms_written_down() -> None:
-    """|D^2 f| in kappa equals the best of 100 random starts of a power iteration on the dense tensor."""
+    """|D^2 f| in kappa equals the best of 100 power iterations from random starts on the dense tensor."""
     net = mn.Network(mn.Sequential(mn.Dense(5, b_std=0.1), mn.Tanh(), mn.Dense(2)), (3,))
     rng = np.random.default_rng(0)
     theta, x, y = net.init(rng), rng.standard_normal((4, 3)), rng.standard_normal((4, 2))
@@ -249,7 +249,7 @@ def test_half_the_second_derivative_is_noticed(monkeypatch: pytest.MonkeyPatch) 
     """
     net = mn.Network(mn.Sequential(mn.Dense(5), mn.Tanh(), mn.Dense(1)), (3,))
     theta, x = net.init(np.random.default_rng(0)), np.eye(3)[:1]
-    right = np.linalg.norm(second_derivative(net, theta, x)[0], 2)  # one output of one input: a matrix
+    right = np.linalg.norm(second_derivative(net, theta, x)[0], 2)  # for one output of one input, a matrix
     assert kappa(net, theta, x, steps=400).curvature == pytest.approx(right, rel=1e-8)
     jvp = curvature_module._Second.jvp
     vjp = curvature_module._Second.vjp

@@ -1,4 +1,4 @@
-"""Test times to learn, t1 between two points and t2 at one, for curves, ensembles and invalid curves."""
+"""Test t1, which is interpolated, and t2, which is an element of `t`, for curves, ensembles and invalid curves."""
 
 from __future__ import annotations
 

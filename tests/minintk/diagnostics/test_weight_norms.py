@@ -1,4 +1,4 @@
-"""Test spectral norms against known singular values; edges, alignment and normalisation; on every device."""
+"""Test spectral norms against known singular values, and test edges, alignment and normalisation, on every device."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_the_norm_of_a_matrix_is_its_largest_singular_value(shape: tuple[int, ..
     right = np.linalg.svd(W, compute_uv=False)[..., 0]
     for rtol in (1e-2, 1e-3, 1e-6):
         off = sp.spectral_norm(W, rtol=rtol) / right - 1
-        assert np.all(off < 1e-12)  # from below
+        assert np.all(off < 1e-12)  # never above the norm
         assert np.all(off > -rtol)
 
 
@@ -58,7 +58,7 @@ def test_float32_stays_float32() -> None:
 
 
 def written(net: mn.Network, theta: Array, name: str) -> Array:
-    """Return the matrix of the linear map of a convolution or Dense, from one-hot inputs."""
+    """Return the matrix of the linear map of a convolution or Dense layer, computed from one-hot inputs."""
     layer: Any = dict(leaves(net.layers))[name]
     shape = getattr(layer, "before", layer.parameters.W.shape[:1])
     basis = np.eye(int(np.prod(shape))).reshape((-1, *shape))
@@ -96,7 +96,7 @@ def test_sequences_and_ensembles() -> None:
 
 
 def test_the_operator_of_a_layer_is_the_layer_without_its_bias() -> None:
-    """For every layer with weights, trace's h equals operator(x) + c b."""
+    """For every layer with weights, the output h recorded by `trace` equals operator(x) + c b."""
     net = mn.Network(IMAGES, (5, 6, 2))
     theta, x = net.init(np.random.default_rng(0)), np.random.default_rng(1).standard_normal((4, 5, 6, 2))
     pieces, seen = net.layout.unpack(theta), trace(net, theta, x)
@@ -134,7 +134,7 @@ def test_convolutions_have_the_edge_of_their_fourier_transform() -> None:
 
 
 def test_spectral_mup_has_the_natural_norms_at_every_width() -> None:
-    """Below the output, |W| over the natural norm lies in (0.9, 2.2). At the output, spectral muP gives (0.2, 2.2).
+    """|W| over the natural norm lies in (0.9, 2.2) below the output, and in (0.2, 2.2) at the output of spectral muP.
 
     In NTK, the ratio at the output is sqrt(n / 3) times larger.
     """

@@ -1,4 +1,4 @@
-"""Test that comparison networks have BatchNorms like the examined network's and weights of the same size."""
+"""Test that comparison networks have BatchNorms like those of the examined network, and weights of the same size."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ def test_other_weights_and_widths_are_normalised_alike(n: int) -> None:
     theta = net.init(np.random.default_rng(5), dtype=np.float32)
     after = refrozen(net, theta, one).layer_outputs(theta, X)[1]
     assert np.allclose(after.mean(axis=0), 0.4, rtol=1e-4)
-    assert np.allclose(after.std(axis=0), 1.7, rtol=1e-3)  # eps
+    assert np.allclose(after.std(axis=0), 1.7, rtol=1e-3)  # BatchNorm's eps lowers it a little
     stale = one.net.layer_outputs(theta, X)[1] if n == 32 else 10 * after  # the planted error: the statistics stay
     assert not np.allclose(stale.std(axis=0), 1.7, rtol=0.2)
 
@@ -68,7 +68,7 @@ def test_replicates_are_normalised_on_the_data_and_not_with_the_statistics_of_th
 
 
 def test_statistics_that_are_not_of_data_stay() -> None:
-    """Statistics of a module that never trained do not change. Neither do scale and offset of a LayerNorm."""
+    """The statistics of a module that never trained do not change. Neither do the scale and offset of a LayerNorm."""
     spec = mn.Sequential(mn.Dense(8), mn.LayerNorm(), mn.BatchNorm(), mn.Tanh(), mn.Dense(3))
     net = mn.Network(spec, (6,))
     theta = net.init(np.random.default_rng(0), dtype=np.float32)

@@ -81,7 +81,7 @@ def test_unstable_and_short_by_the_rate() -> None:
 
 
 def test_numbers_of_a_run_that_diverged_are_not_those_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the user's run diverged, the column "yours" says so.
+    """If the user's run diverged, the column "yours" reports the divergence.
 
     The column shows the first replicate's numbers only if that replicate is the user's run.
     """
@@ -148,7 +148,7 @@ def test_widths_and_the_coordinate_check() -> None:
 
 
 def test_what_is_too_dear_is_left_out_and_named(tmp_path: Any) -> None:
-    """With no seconds to spend, the run takes the fewest steps and no widths, unless the caller asks for more."""
+    """If no time is allowed, the run takes the fewest steps and no other widths, unless the caller asks for more."""
     report = asked(mlp(32, mn.Erf()), widths=True, steps=None, seconds=1e-6)
     assert "10 steps" in report.about
     assert "too dear for seconds=1e-06 (--seconds): sharpness" in report.notes[-1]

@@ -1,4 +1,4 @@
-"""Test that figures hold the numbers of the report."""
+"""Test that the figures show the values of the report."""
 
 from dataclasses import replace
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Test intervals against simulated seeds, and every verdict."""
+"""Test intervals against simulated seeds, and test every verdict."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Test reports as text, data and files."""
+"""Test the text, the data and the files of reports."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Test runs against closed forms: the linearisation by its kernel, rates and sharpness by eigenvalues."""
+"""Test runs against closed forms: the linearisation from its kernel, and rates and sharpness from eigenvalues."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Test signals per layer against numbers known in advance."""
+"""Test the signals of each layer against known values."""
 
 import numpy as np
 

@@ -99,7 +99,7 @@ def test_instability() -> None:
     assert kinds(diverged=True) == ["unstable"]
     assert kinds(loss=(1.0, 2.5, 0.1)) == ["unstable"]
     assert kinds(learned=0.05) == ["short"]
-    assert kinds(0.5) == ["unstable"]  # above 0.4, a bound during the run
+    assert kinds(0.5) == ["unstable"]  # above 0.4, the lowest bound during the run
     assert kinds(0.5, rates=(1.0, 0.6)) == []
 
 

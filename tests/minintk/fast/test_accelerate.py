@@ -1,4 +1,4 @@
-"""Test the law of fast paths: random networks of every kind compute the same maps with and without them."""
+"""Test that random networks of every kind compute the same maps with and without fast paths."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_convolutional(case: Case) -> None:
 
 @pytest.mark.parametrize("what", ["patches", "gathered", "shares"])
 def test_a_wrong_fast_path_is_refused(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`check_door` fails on pixels read off by one, on a wrong transform and on a forgotten part of the batch."""
+    """`check_door` fails if pixels are off by one, a transform is wrong, or only part of the batch is used."""
     from minintk.fast.gather import Gather
     from minintk.fast.patches import Patches
     from minintk.fast.split_batch import SplitBatchJacobian
@@ -139,7 +139,7 @@ class Doubled(mn.Dense):
 
 
 class BoundDoubled(BoundDense):
-    """A BoundDense with a forward pass of its own."""
+    """A bound layer that overrides the forward pass of BoundDense."""
 
     def __call__(self, w: Any, x: Any) -> Any:
         y, J = super().__call__(w, x)

@@ -1,4 +1,4 @@
-"""Test compiled loops and their files: damaged files are recompiled, and a full or read-only disk costs a warning."""
+"""Test compiled loops and their files: damaged files are recompiled, and full or read-only disks cause a warning."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_damaged_file_is_compiled_again(seed: int, start: Callable[[], Any], t
 def test_without_the_checksum_a_swapped_file_gives_the_other_loop(
     start: Callable[[], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Negative control: without the checksum, a swapped file gives the other loop."""
+    """Negative control: without the checksum, a swapped file loads the other loop."""
 
     def trusting(self: Any, key: Any) -> Any:
         return pickle.loads(self.file(key)[0].read_bytes()[32:])  # noqa: S301  which is the error
@@ -199,7 +199,7 @@ def test_long_compiling_is_announced_once_and_files_are_not(
 
 
 def compiled_files(start: Callable[[], Any]) -> list[Path]:
-    """Return the files of the loops."""
+    """Return the compiled files of both loops."""
     return [file for loop in (start().double, start().triple) for file in Path(loop._cache.cache_path).glob("*.nbc")]
 
 

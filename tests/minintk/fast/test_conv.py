@@ -38,7 +38,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 def bound(layer: mn.spec.Layer, shape: tuple[int, ...]) -> BoundConv:
-    """Return the plain convolution `layer` behind a 1 x 1 convolution, for which `layer` must compute dx."""
+    """Return the bound convolution of `layer`, placed after a 1 x 1 convolution so that it must compute dx."""
     first: mn.spec.Layer = mn.Conv1d(shape[-1], 1) if len(shape) == 2 else mn.Conv2d(shape[-1], 1)
     conv = mn.Network(mn.Sequential(first, layer, mn.Flatten()), shape).layers.layers[1]
     assert isinstance(conv, BoundConv)
@@ -56,7 +56,7 @@ def maps(layer: Any, w: Any, dw: Any, x: Array, dx: Array, u: Array) -> list[Arr
 @settings(max_examples=25)
 @given(st.data())
 def test_a_convolution_by_every_way_is_the_convolution(way: str, data: st.DataObject) -> None:
-    """y, J v and J' u are equal for any kernel, stride and padding, for one network and for members."""
+    """y, J v and J' u are equal for any kernel, stride and padding, for single networks and ensembles."""
     if way == "compiled":
         pytest.importorskip("numba")
     shape = data.draw(st.sampled_from(((8, 6, 16), (5, 9, 32), (4, 4, 16), (7, 13, 48))))
@@ -79,7 +79,7 @@ def test_a_convolution_by_every_way_is_the_convolution(way: str, data: st.DataOb
 
 
 def test_more_weights_than_a_cache_holds_go_some_columns_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """y, J v and J' u are right if the compiled loops read the images twice.
+    """y, J v and J' u are right if the weights exceed the cache and the loops read the images twice.
 
     If both passes filled the same channels, y would be wrong.
     """
@@ -98,7 +98,7 @@ def test_more_weights_than_a_cache_holds_go_some_columns_at_a_time(monkeypatch: 
 
 
 def test_gradients_of_each_example_and_output_are_compiled_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels of a network with two batches are right. Using the first image for all gives a different kernel."""
+    """Kernels between two batches are right. As a control, using the first image for all gives a different kernel."""
     direct: Any = pytest.importorskip("minintk.fast.numba_loops")
     monkeypatch.setattr("minintk.fast.conv_gram.pairs_are_cheaper", lambda *_: False)
     spec = mn.Sequential(mn.Conv2d(16, 1), mn.Conv2d(32, 3, stride=2, b_std=0.2), mn.Flatten(), mn.Dense(3))
@@ -143,7 +143,7 @@ def test_cotangents_may_be_several_or_none(way: str, lead: tuple[int, ...]) -> N
 
 @given(st.integers(1, 9), st.integers(1, 5), st.integers(1, 4), st.integers(0, 6), st.integers(0, 6))
 def test_remainders_are_the_transpose(size: int, kernel: int, stride: int, before: int, after: int) -> None:
-    """Every pixel of x is paired once with the weights and the windows that read it."""
+    """Every pair of a pixel of x and a window that reads it occurs once, with the right weight."""
     a = Axis(size, kernel, stride, before, after)
     if a.out < 1:
         return
@@ -192,7 +192,7 @@ def test_float32_is_as_exact_as_the_plain_convolution(way: str) -> None:
 
 
 def test_sums_of_columns_are_as_exact_as_pairwise_ones() -> None:
-    """Sums of 200,000 float32 rows are accurate. Added one after another, they have errors at least 20 times larger."""
+    """Sums of 200,000 float32 rows are accurate. Sequential summation has errors at least 20 times larger."""
     loops: Any = pytest.importorskip("minintk.fast.numba_loops")
     a = np.random.default_rng(0).random((200_000, 8), dtype=np.float32)
     zero, total = np.zeros(8, np.float32), np.zeros((2, 8))

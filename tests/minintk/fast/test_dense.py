@@ -1,4 +1,4 @@
-"""Test that products of Dense, cut into pieces along the longer side, equal BLAS's and do not need Numba."""
+"""Test that products of Dense layers, split along the longer side, equal BLAS's products and do not need Numba."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 @settings(max_examples=30)
 @given(st.integers(1, 70), st.integers(1, 200), st.integers(1, 192), st.sampled_from(("f4", "f8")), st.integers(0, 9))
 def test_products_in_pieces_are_the_products(M: int, K: int, n: int, dtype: str, seed: int) -> None:
-    """For whole numbers, y = x W, dW = x' u and dx = u W' are right to the last bit in any order."""
+    """For integer entries, y = x W, dW = x' u and dx = u W' are right to the last bit in any order of summation."""
     rng = np.random.default_rng(seed)
     x, W, u = (rng.integers(-9, 10, shape).astype(dtype) for shape in ((M, K), (K, n), (M, n)))
     for a, b in ((x, W), (x.T, u), (u, W.T)):
@@ -53,7 +53,7 @@ print("numba" in sys.modules)
 
 
 def test_networks_of_dense_layers_load_no_numba() -> None:
-    """Optimisers, `fit` and kernels load no Numba at widths at which products are cut. A convolution does."""
+    """Optimisers, `fit` and kernels load no Numba at widths at which products are split. A convolution does."""
     pytest.importorskip("numba")
     mlps = "[mn.Sequential(mn.Flatten(), *mn.zoo.mlp(2, width, 10).layers) for width in (512, 1024)]"
     conv = "[mn.Sequential(mn.Conv2d(16, 3), mn.Conv2d(16, 3), mn.Flatten(), mn.Dense(10))]"
@@ -65,14 +65,14 @@ def test_networks_of_dense_layers_load_no_numba() -> None:
 
 @pytest.fixture
 def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the pool run on a machine with one core too."""
+    """Pretend that the machine has two cores, so that the pool runs on any machine."""
     monkeypatch.setattr(threads, "cores", lambda: 2)
 
 
 @pytest.mark.parametrize("shape", [(32, 900), (900, 32)], ids=["few rows", "many rows"])
 @pytest.mark.parametrize("turned", [False, True], ids=["W", "W'"])
 def test_a_split_product_is_the_product(shape: tuple[int, int], turned: bool, two_cores: None) -> None:
-    """Pieces computed on all cores form the product."""
+    """The pieces computed on all cores make up the whole product."""
     (m, n), rng = shape, np.random.default_rng(0)
     a, b, out = rng.standard_normal((m, 700)), rng.standard_normal((700, n)), np.full((m, n), np.nan)
     b = np.ascontiguousarray(b.T).T if turned else b

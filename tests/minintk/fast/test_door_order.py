@@ -1,4 +1,4 @@
-"""Test that the layers reordered for speed equal the layers as they are written, including ties."""
+"""Test that layers reordered for speed compute the same as the layers in the written order, including ties."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def network(*layers: mn.spec.Layer, shape: tuple[int, ...] = (6, 6, 2)) -> mn.Ne
 
 
 def front(net: mn.Network) -> SplitBatch:
-    """Return the part of the network that works on images."""
+    """Return the part of the network that processes images."""
     sweeps: Any = net.sweeps
     assert isinstance(sweeps.layers[0], SplitBatch)
     return sweeps.layers[0]
@@ -73,7 +73,7 @@ def test_the_reordered_layers_are_the_layers(net: mn.Network, ensemble: int | No
 
 
 def test_what_is_reordered() -> None:
-    """ReLU moves behind the pooling. Other activations, and the layers for kernels, keep their order."""
+    """ReLU moves behind the pooling. Other activations, and the layers used for kernels, keep their order."""
 
     def kinds(net: mn.Network, where: str) -> list[str]:
         return [

@@ -41,7 +41,7 @@ NETWORKS: dict[str, tuple[mn.Sequential, tuple[int, ...], list[bool]]] = {
         mn.Sequential(mn.Conv1d(16, 3), NORM, mn.ReLU(), mn.Conv1d(16, 3, stride=2), *END), (11, 3), [True]
     ),
 }  # fmt: skip
-"""By name: the layers, the shape of an example, and for each rectifying convolution, if it has a BatchNorm."""
+"""{name: (layers, shape of an example, for each rectifying convolution True if it has a BatchNorm)}."""
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +70,7 @@ def maps(net: mn.Network, theta: Any, x: Any) -> list[Any]:
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("ensemble", [None, 2])
 def test_the_layers_in_one_are_the_layers(name: str, ensemble: int | None) -> None:
-    """Outputs and derivatives equal those of separate layers, for one network and for members."""
+    """Outputs and derivatives equal those of separate layers, for a network and an ensemble."""
     spec, shape, rectify = NETWORKS[name]
     with shut():
         plain = mn.Network(spec, shape)

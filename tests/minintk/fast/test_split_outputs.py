@@ -1,4 +1,4 @@
-"""Test that the layers of a network in one piece use one BLAS thread in every computation."""
+"""Test that networks use one BLAS thread in every computation, and that the caller's limit is restored."""
 
 from __future__ import annotations
 

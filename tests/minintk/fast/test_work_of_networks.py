@@ -1,4 +1,4 @@
-"""Count the work of networks and their kernels at default thresholds: no fast path falls back unnoticed."""
+"""Count the operations of networks and kernels at default thresholds, to detect fast paths that are no longer used."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def multiplied(a: Array, b: Array, out: Array) -> int:
-    """Return the multiplications of one product."""
+    """Return the number of multiplications in a matrix product."""
     return int(np.prod(out.shape) * a.shape[-1])
 
 
@@ -54,8 +54,8 @@ def test_a_large_product_is_split_and_nothing_is_computed_twice() -> None:
     assert sorted(there) == sorted([first // 8] * 8 + [second // 16] * 16)
     assert sorted(back) == sorted(
         [first // 8] * 8 + [second // 16] * 32 + [256 * 1024 * 3]
-    )  # dW, dW and dx, the last dW
-    with counted(dense, "matmul_into", multiplied) as busy:  # the pieces are the same where other cores are busy
+    )  # layer 1: dW; layer 2: dW and dx; layer 3: dW
+    with counted(dense, "matmul_into", multiplied) as busy:  # the pieces are the same if other cores are busy
         threads.alone(net, theta, x)
     assert busy == there
 
@@ -81,7 +81,7 @@ def test_the_outputs_of_an_image_kernel_are_split() -> None:
     with counted(split_outputs, "parallel", lambda work, items: [part.shape[0] for part in items]) as parts:
         mn.ntk(net, theta, x)
         mn.ntk_full(net, theta, x[:2])
-    assert parts == [[5, 5], [10]]  # each part computes the Gram matrices of the inputs again
+    assert parts == [[5, 5], [10]]  # each part computes its own Gram matrices of the inputs
 
 
 # ----------------------------------------------------------------------------------------------- convolutions
@@ -154,14 +154,14 @@ def test_a_convolution_goes_without_patches_where_numba_is_installed_and_the_wor
     assert (16, 16) not in large
     with counted(Patches, "read", lambda self, x, out=None: self.channels) as small:
         mn.Network(net.spec, (8, 8, 3)).linearize(theta, x[:1, :8, :8])
-    assert (16, 16) in small  # small work does not load Numba
+    assert (16, 16) in small  # such a small product does not load Numba
 
 
 # ------------------------------------------------------------------------------------------------ kernels
 
 
 def contracted(self: Any, u: Array, v: Array, g: Any) -> int:
-    """Return the multiplications of a contraction by the trace."""
+    """Return the number of multiplications in a contraction to the trace."""
     return u.size * v.shape[-2] // (1 if u.ndim < 4 else u.shape[1])
 
 
@@ -191,7 +191,7 @@ def test_a_tangent_kernel_is_contracted_layer_by_layer(model: str) -> None:
 
 
 def test_the_contractions_of_a_fully_connected_kernel() -> None:
-    """Cotangents cost N N C n per layer and inputs N N K. A Jacobian would cost N N P per output."""
+    """Cotangents cost N N C n per layer, and inputs cost N N K. A Jacobian would cost N N P per output."""
     net = mn.Network(mn.Sequential(mn.Dense(64), mn.ReLU(), mn.Dense(64), mn.ReLU(), mn.Dense(10)), (20,))
     N = 12
     with counted(Contraction, "__call__", contracted) as products:
@@ -213,7 +213,7 @@ def test_of_a_kernel_in_blocks_one_half_is_computed() -> None:
 
 
 def gram_work(shape: tuple[int, int, int], channels: int, N: int, C: int) -> tuple[int, str]:
-    """Return the multiplications for one convolution's kernel, and the method used."""
+    """Return the number of multiplications for one convolution's kernel, and the method used."""
     spec = mn.Sequential(mn.Conv2d(shape[2], 1), mn.ReLU(), mn.Conv2d(channels, 3), mn.Flatten(), mn.Dense(C))
     net = mn.Network(spec, shape)
     theta, x = net.init(RNG(0)), RNG(1).normal(size=(N, *shape))
@@ -227,11 +227,11 @@ def gram_work(shape: tuple[int, int, int], channels: int, N: int, C: int) -> tup
         mn.ntk(net, theta, x)
     assert swept == []
     assert asked
-    return len(ways), ways[0]  # the last convolution comes first
+    return len(ways), ways[0]  # the last convolution is processed first
 
 
 def test_a_convolution_adds_to_the_kernel_by_the_cheaper_way() -> None:
-    """Use pairs for few positions and many channels, and each example's gradients for many positions.
+    """Pairs are used for few positions and many channels, and each example's gradients for many positions.
 
     The choice follows the formulas for the two costs.
     """

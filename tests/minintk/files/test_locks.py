@@ -59,7 +59,7 @@ def test_one_owner_at_a_time(tmp_path: Path) -> None:
 
 
 def test_of_many_who_want_a_unit_one_gets_it(tmp_path: Path) -> None:
-    """Only one of eight threads that claim a unit at the same moment gets it."""
+    """Only one of eight threads that claim a unit at the same moment obtains the claim."""
     for i in range(10):
         place, begin = tmp_path / f"{i}.lock", Barrier(8)
 

@@ -1,4 +1,4 @@
-"""Test forged, exploding and truncated files: each raises one error with its path, uses little memory, runs no code."""
+"""Test that forged, exploding and truncated files raise one error with the path, use little memory and run no code."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_every_error_is_one(error: Exception, tmp_path: Path) -> None:
 
 
 class Late(Exception):
-    """An exception of the caller's time limit."""
+    """An exception that a caller's time limit raises."""
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, TimeoutError, Late])
@@ -163,12 +163,12 @@ def test_small_files_stay_small(name: str, tmp_path: Path) -> None:
         assert str(path) in str(caught.value)
         assert len(str(caught.value)) < 1000
 
-    assert peak(read) < 64 * len(content) + 6 * 2**20  # none of the zeros
+    assert peak(read) < 64 * len(content) + 6 * 2**20  # the zeros are not unpacked
     assert 64 * len(content) + 6 * 2**20 < ZEROS
 
 
 def test_the_measure_of_memory_can_fail(tmp_path: Path) -> None:
-    """`peak` notices the memory of the old reader, which unpacked everything first."""
+    """`peak` detects the memory of the old reader, which unpacked everything first."""
     path = written(tmp_path / "file", BOMBS["gzip that promises much"][0])
     assert peak(lambda: gzip.decompress(path.read_bytes())) > ZEROS
     assert not tracemalloc.is_tracing()
@@ -280,7 +280,7 @@ def test_hostile_pickles_are_refused(name: str, tmp_path: Path, monkeypatch: pyt
         monkeypatch.setattr(pickle, reader, None)
     with pytest.raises(Unreadable, match="a CIFAR-10 batch"):
         read_batch(written(tmp_path / "test_batch", HOSTILE[name]))
-    read_batch(written(tmp_path / "test_batch", KINDS["cifar"][0]))  # an honest batch is still read
+    read_batch(written(tmp_path / "test_batch", KINDS["cifar"][0]))  # a valid batch is still accepted
 
 
 def test_an_array_has_as_many_bytes_as_labels_say(tmp_path: Path) -> None:
@@ -402,7 +402,7 @@ def test_a_history_is_rows_with_steps(tmp_path: Path) -> None:
 
 
 def test_damaged_files_are_read_or_refused() -> None:
-    """Damaged files are read or refused; `make.py python -m tests.kit.fuzz 100000` tries more."""
+    """Damaged files are read or refused. `make.py python -m tests.kit.fuzz 100000` tries more files."""
     seen = fuzz.fuzz(400, seed=0)
     assert set(seen) == {"read", "refused"}, seen
 

@@ -1,4 +1,4 @@
-"""Test thousands of real files with bytes changed, lost, doubled or inserted: each gives a result or one error."""
+"""Test that thousands of files with bytes changed, lost, doubled or inserted each give a result or one error."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TARGETS: dict[str, tuple[bytes, Pack, Reader]] = {
         checkpoints.load,
     ),
 }
-"""{kind: (what is changed, how a file is made from it, the file's reader)}."""
+"""{kind: (content to change, function that makes a file from it, reader of the file)}."""
 
 WORDS = (
     b"\xff" * 4, b"\0" * 4, b"\xff\xff\xff\x7f", b"\x80\x05", b"1e400", b"-5", b"NaN", b"null", b"[" * 2000, b"9" * 30,

@@ -1,4 +1,4 @@
-"""Test that files survive a kill, because content and names are flushed in order, and that full disks raise."""
+"""Test that files survive a kill, because content and names are flushed in order, and that full disks raise OSError."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_the_content_is_flushed_then_named_then_the_folder_is_flushed(
 ) -> None:
     """The folder is flushed last.
 
-    Otherwise, after a loss of power, the old file may be there although the call has returned.
+    Otherwise, after a loss of power, the old file may still be there although the call has returned.
     """
     done: list[Any] = []
     sync, replace = os.fsync, os.replace

@@ -26,7 +26,7 @@ def normal(*shape: int) -> Any:
 
 @dataclass(frozen=True)
 class Family:
-    """The source of forward and backward, and arguments to try them with."""
+    """The source of `forward` and `backward`, and arguments to test them with."""
 
     source: str
     args: tuple[Any, ...]
@@ -227,7 +227,7 @@ def backward(u, x):
 }  # fmt: skip
 
 MISTAKES = [
-    # 61 mistakes that an examination of this checker tried
+    # 61 mistakes from an earlier examination of this checker
     ("dense", "x.T @ u", "u.T @ x", "transposed"),
     ("dense", "u @ W.T", "u @ W", "transposed|axes 0 and 1 swapped"),
     ("dense", "u.sum(axis=0)", "u.mean(axis=0)", "0.2 = 1/N: a mean"),
@@ -350,7 +350,7 @@ UNUSUAL = [
     ("mean of rows", "np.repeat(u[:, None], x.shape[1], axis=1)", "np.broadcast_to(u[:, None], x.shape)"),
     ("average pool", "np.repeat(u, 2, axis=1)", "np.kron(u, np.ones((1, 2), u.dtype))"),
 ]  # fmt: skip
-"""Forty right and unusual functions, including the families unchanged."""
+"""Forty right but unusual functions, including the unchanged families."""
 
 
 def functions(family: str, old: str = "", new: str = "") -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -369,7 +369,7 @@ def diagnosed(family: str, old: str = "", new: str = "") -> Diagnosis:
 
 
 def judged(family: str, old: str, new: str, words: str) -> tuple[str, str]:
-    """Return (outcome, text): "named", "numbers" without a cause, "misnamed" by another cause, or "accepted"."""
+    """Return (outcome, text). Outcomes are "named", "numbers" (no cause), "misnamed" (wrong cause) and "accepted"."""
     said = diagnosed(family, old, new)
     if said.passed:
         return "accepted", ""

@@ -71,7 +71,7 @@ def angles(x: Array, clip: bool) -> Array:
 
 
 def test_code_without_a_clip_fails_for_every_seed() -> None:
-    """arccos of a cosine that rounds above 1 fails: for each of 100 seeds, the pool contains such an input."""
+    """For each of 100 seeds, the pool contains an input whose cosine rounds above 1, so arccos without a clip fails."""
     for seed in range(100):
         titled = dict(hard_inputs(np.random.default_rng(seed)))
         pool = [x for title, x in titled.items() if not title.startswith(("zero", "ties"))]
@@ -108,7 +108,7 @@ def test_wrong_verdicts_are_as_rare_as_stated() -> None:
     """At level 0.1 at most 10 of 100 verdicts may be wrong. At that level, 23 or more have a probability below 1e-4."""
     assert outcomes(-1.0, -1.0, -0.5)["fail"] < 23
     assert outcomes(-0.5, -1.0, -0.5)["pass"] < 23
-    assert outcomes(-0.75, -1.0, -0.5)["pass"] < 23  # on the border itself
+    assert outcomes(-0.75, -1.0, -0.5)["pass"] < 23  # the exponent is on the border
 
 
 def test_right_verdicts_are_the_rule() -> None:
@@ -118,7 +118,7 @@ def test_right_verdicts_are_the_rule() -> None:
 
 
 def test_each_look_spends_half_of_what_is_left() -> None:
-    """The levels of all looks sum to less than the level.
+    """The error levels of all looks sum to less than the total level.
 
     With the full level at each of four looks, the sum would be four times the level.
     """

@@ -53,7 +53,7 @@ def dense_backward(u, kept):
 
 
 def test_a_submission_may_define_a_dataclass(tiny: Assignment, tmp_path: Path) -> None:
-    """A dataclass whose annotations are text can be defined, although it looks up its module."""
+    """A submission may define a dataclass with string annotations, although the dataclass looks up its module."""
     kept = "from dataclasses import dataclass\n@dataclass\nclass Kept:\n    x: 'np.ndarray'\n"
     assert graded(tiny, tmp_path, f"from __future__ import annotations\n{kept}{SOLUTION}", isolated=False).score == 10
 
@@ -131,7 +131,7 @@ TRICKS = {
     "import gc; gc.get_objects()": "PermissionError: gc.get_objects is not allowed",
     "open('/tmp/new', 'w')": "new may not be written by a submission",
 }
-"""Tricks that a submission may try, and the message for each. course/attacks has stronger attacks."""
+"""Tricks that a submission may try, and the message for each. The attacks in course/attacks are stronger."""
 
 if sys.platform == "win32":  # some tricks do not exist there
     TRICKS = {trick: says for trick, says in TRICKS.items() if not re.search(r"/|fork|CDLL\(None", trick)}
@@ -158,7 +158,7 @@ def test_the_process_holds_neither_answers_nor_the_seed(tmp_path: Path) -> None:
     threads = {f"{name}_NUM_THREADS" for name in ("OPENBLAS", "OMP", "MKL")}
     own = {"PATH", "LD_LIBRARY_PATH", "SYSTEMROOT", "PYTHONHASHSEED", "PYTHONPATH", "HOME", "TMPDIR", "LC_CTYPE"}
     assert set(environment) - threads <= own
-    assert environment["PYTHONPATH"] == str(Path(np.__file__).parents[1])  # no path of the library
+    assert environment["PYTHONPATH"] == str(Path(np.__file__).parents[1])  # not the library's path
     assert not [word for word in words if str(Path(worker.__file__).parent) in word]
     assert files == ["submission.py"]
 

@@ -1,4 +1,4 @@
-"""Test the gradient checker: it names the causes of forty errors, passes right functions, and refuses bad arguments."""
+"""Test that the gradient checker names the causes of forty errors, passes right functions and refuses bad arguments."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Test scripts and notebooks, damaged ones, and complex numbers."""
+"""Test submissions that are scripts, notebooks or damaged files, and the detection of complex numbers."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Test grades as reports: scores, reasons, hints, partial points, and systems where no process can start."""
+"""Test reports of grades: scores, reasons, hints, partial points, and systems where no process can start."""
 
 import json
 import os
@@ -118,7 +118,7 @@ def test_shapes_that_do_not_fit_are_said_once(tiny: Assignment, tmp_path: Path) 
 
 
 def test_it_runs_where_nothing_can_start(tiny: Assignment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Grading runs in a browser, without processes, threads or mapped files."""
+    """Without isolation, grading needs no processes, threads or mapped files, so it also runs in a browser."""
 
     def refused(*args: object, **options: object) -> None:
         raise OSError("not here")

@@ -24,7 +24,7 @@ N, n = 3, 4
 
 @dataclass(frozen=True)
 class Square(Layer):
-    """A Dense with as many outputs as inputs and some methods replaced."""
+    """A Dense layer with as many outputs as inputs, in which some methods are replaced."""
 
     weights = True
     change: tuple[tuple[str, Change], ...] = ()

@@ -1,4 +1,4 @@
-"""Test the isolation of a process, part by part; tests/course/test_attack.py attacks the whole."""
+"""Test each part of the isolation of a process. tests/course/test_attack.py attacks the whole isolation."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ OWN = "open('mine', 'w').write('x'); open('mine').read()"
 
 
 def survives(up: str, does: str, file: Path, home: Path) -> bool:
-    """True if a process that is isolated by the part `up` can still do what `does` says."""
+    """True if a process that the part `up` isolates can still execute the code `does`."""
     known = "import ctypes, wall; libc = ctypes.CDLL(None); libc.open, libc.fork"
     code = f"{known}; home = {str(home)!r}; {up}\n{does.format(file=str(file))}"
     env = {"PYTHONPATH": f"{Path(wall.__file__).parent}:{Path(np.__file__).parents[1]}"}

@@ -33,7 +33,7 @@ IMAGE = mn.Network(
 
 
 def problem(name: str, N: int = 20) -> tuple[Model, Array, Array, Array]:
-    """Return (model, theta0, x, y)."""
+    """Return (model, theta0, x, y) for the model `name` and N random examples."""
     rng = np.random.default_rng(1)
     net = IMAGE if name == "image" else DENSE
     theta = net.init(rng)
@@ -140,7 +140,7 @@ def test_planted_errors_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_end_of_training() -> None:
-    """Gradient descent on the linearised network ends at the solution. Gradient flow passes the solution for time t."""
+    """Linearised gradient descent ends at the solution. The solution with `t` equals gradient flow at time t."""
     model, theta, x, y = problem("dense", N=6)
     lin = mn.Linearized(model, theta)
     k = mn.ntk_full(model, theta, x).reshape(18, 18)
@@ -174,7 +174,7 @@ def test_more_equations_than_parameters() -> None:
 
 @pytest.mark.parametrize("N", [6, 9, 40])
 def test_a_singular_jacobian_has_a_pseudo_inverse(N: int) -> None:
-    """With dead units, J lacks full rank for any number of examples. The cut-off is the square of pinv's."""
+    """With dead units, J lacks full rank for any number of examples. The cut-off `rcond` is the square of pinv's."""
     net = mn.Network(mn.Sequential(mn.Dense(4), mn.ReLU(), mn.Dense(1)), (2,))
     theta, x, y = net.init(np.random.default_rng(3)), np.abs(RNG.standard_normal((N, 2))), RNG.standard_normal((N, 1))
     W = net.layout.unpack(theta)["0.W"]
@@ -279,7 +279,7 @@ def test_a_smaller_bound_means_smaller_blocks_and_the_same_solution(monkeypatch:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_bound_is_kept(dtype: Any) -> None:
-    """NumPy's reported peak of allocations stays within the limit, not counting the caller's theta and x."""
+    """The peak of NumPy's allocations stays within the limit, not counting the caller's theta and x."""
     net = mn.Network(mn.Sequential(mn.Dense(64), mn.ReLU(), mn.Dense(64), mn.ReLU(), mn.Dense(2)), (64,))
     theta, x, y = (a.astype(dtype) for a in (net.init(RNG), RNG.standard_normal((600, 64)), np.ones((600, 2))))
     matrix = x.dtype.itemsize * 1200**2
@@ -331,7 +331,7 @@ def test_every_library_and_dtype(library: str, dtype: str) -> None:
 
 
 def test_refinement_removes_rounding() -> None:
-    """In float32 the first answer is off by the condition number times eps.
+    """In float32 the relative error of the first solution is about eps times the condition number.
 
     After refinement, y is fitted up to rounding.
     """

@@ -1,4 +1,4 @@
-"""Test parallel layers in finite networks: every law, refusals, names, training and lifting."""
+"""Test parallel layers in finite networks: laws, errors for invalid specs, names, training and lifting."""
 
 from __future__ import annotations
 

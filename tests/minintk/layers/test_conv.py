@@ -1,4 +1,4 @@
-"""Test convolutions, pooling and normalisation against plain loops over their formulas; fixed points; bad input."""
+"""Test convolutions, pooling and normalisation against loops over their formulas, and test fixed points and errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Array = mn.Array
 
 
 def output(layer: mn.spec.Layer, x: Array, theta: Array | None = None) -> tuple[mn.Network, Array, Array]:
-    """Return (network of the layer and Flatten, theta, its outputs)."""
+    """Return (network of `layer` and Flatten, theta, outputs)."""
     net = mn.Network(mn.Sequential(layer, mn.Flatten()), x.shape[1:])
     theta = net.init(np.random.default_rng(1)) + 0.5 if theta is None else theta
     return net, theta, net(theta, x)
@@ -54,7 +54,7 @@ ALONG: dict[str, tuple[Any, Any]] = {
     "2": (2, (0, 2)),
     "(1, 3)": (((1, 3),), ((0, 0), (1, 3))),
 }
-"""The padding of a sequence, and the equal padding of an image of height 1."""
+"""Pairs of the padding of a sequence and the equal padding of an image of height 1."""
 
 
 @pytest.mark.parametrize("stride", [1, 2, 3])
@@ -212,7 +212,7 @@ def test_statistics_of_an_ensemble_are_its_members_own() -> None:
 
 
 def test_training_with_batchnorm_uses_the_whole_batch() -> None:
-    """The gradient equals finite differences of the coupled loss."""
+    """The gradient equals finite differences of the loss, in which BatchNorm couples the examples."""
     rng = np.random.default_rng(0)
     theta, x, y = NET.init(rng), rng.standard_normal((8, 3, 4, 2)), rng.standard_normal((8, 2))
     f, J = NET.linearize(theta, x)

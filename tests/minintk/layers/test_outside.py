@@ -1,4 +1,4 @@
-"""Test user-defined layers, activations and models, written from the docstrings alone, some with a part missing."""
+"""Test user-defined layers, activations and models, written only from the docstrings. Some lack a required part."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Scale(mn.spec.Layer):
-    """y = g x with a trained g for each feature."""
+    """The layer y = g x with one trained g per feature."""
 
     weights = True
 
@@ -104,7 +104,7 @@ class Silent(ScaleJacobian):
 
 
 def planted(wrong: type[ScaleJacobian], monkeypatch: pytest.MonkeyPatch) -> tuple[mn.Network, Array, Array]:
-    """Return a network whose middle layer has this Jacobian."""
+    """Return a network whose middle layer has the Jacobian `wrong`."""
     monkeypatch.setattr(BoundScale, "__init__", lambda self, tensors: object.__setattr__(self, "tensors", tensors))
     monkeypatch.setattr(BoundScale, "jacobian", wrong)
     net = mn.Network(mn.Sequential(mn.Dense(3), Scale(), mn.Dense(2)), (3,))
@@ -141,7 +141,7 @@ class Adds(ScaleJacobian):
 
 
 class Gramless(ScaleJacobian):
-    """A Jacobian without its own gram."""
+    """A Jacobian that inherits the default `gram`."""
 
     gram = LayerJacobian.gram
 
@@ -164,7 +164,7 @@ def test_weights_without_a_gram_are_refused(residual: bool, monkeypatch: pytest.
 
 @dataclass(frozen=True)
 class Squared(mn.spec.Activation):
-    """phi(x) = x^2."""
+    """The activation phi(x) = x^2."""
 
 
 pointwise.register(Squared, lambda layer: Pointwise(lambda xp, x: x**2, lambda xp, x: 2 * x))

@@ -12,7 +12,7 @@ CASES = [
     (mn.Conv2d(1, 3), (4, 5, 2)),
     (mn.Conv2d(1, (2, 3), stride=2, padding="valid"), (5, 5, 1)),
     (mn.Conv2d(1, 3, padding="circular", stride=(1, 2)), (3, 4, 2)),
-    (mn.Conv2d(1, 5, padding="circular"), (2, 3, 1)),  # the image is there three times
+    (mn.Conv2d(1, 5, padding="circular"), (2, 3, 1)),  # the canvas holds the image three times
     (mn.Conv2d(1, 2, padding=((1, 0), (0, 2))), (3, 3, 2)),
     (mn.Conv1d(1, 3), (6, 2)),
     (mn.AvgPool(2), (4, 4, 3)),

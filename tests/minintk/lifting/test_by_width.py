@@ -1,4 +1,4 @@
-"""Test coordinate checks of torch modules, with their own weights and rates, or a parametrization's."""
+"""Test coordinate checks of torch modules, with their own weights and rates or with those of a parametrization."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_module_with_its_rates_passes() -> None:
 
 
 def test_a_module_without_them_fails_and_its_tensors_are_named() -> None:
-    """muP's weights with one rate for all fail by their rates, torch's weights by the last layer's initial size."""
+    """With one rate, muP's weights fail because of their rates, and torch's because of the last initial size."""
     blame = mn.coordinate_check(lambda n: module(n, RNG, True), X, Y, **CHECK).blame
     assert blame["0.W"] == blame["4.W"] == "rate"
     assert "2.W" not in blame

@@ -1,4 +1,4 @@
-"""Test a module beside its network: differences are named, and hooks, ties and training are refused."""
+"""Compare modules with their networks: differences are named, and hooks, tied weights and training mode are refused."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_forward_of_the_instance_and_computed_weights_are_refused() -> None:
     [("RNNBase", "is recurrent"), ("MultiheadAttention", "attends to other"), ("Embedding", "reads integers")],
 )
 def test_what_no_layer_does_is_named_before_anything_runs(base: str, what: str) -> None:
-    """Neither a spec nor another shape helps, so the operation is named before the module runs."""
+    """The operation is named before the module runs, because neither a spec nor another shape would help."""
     kind = type("Own", (type(base, (NN.Module,), {}),), {})
     model = NN.Sequential(NN.Linear(3, 4), kind())
     for spec in (None, mn.Dense(4, b_std=1.0)):

@@ -1,4 +1,4 @@
-"""Test a `forward` as a tree of layers: graphs by hand, and modules that torch traces, right or refused."""
+"""Test the conversion of a `forward` to a tree of layers, for graphs written by hand and modules traced by torch."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ L, R = mn.Dense(4, b_std=1.0), mn.ReLU()
 
 
 def written(case: Callable[[Written], Node]) -> tuple[mn.spec.Layer, list[str]]:
-    """Return the layers and owners that are read from a graph of `three`."""
+    """Build the graph `case` on the module `three`, and return its layers and owners."""
     g = Written(three(), 4)
     return g.end(case(g))
 
@@ -166,7 +166,7 @@ def images() -> Written:
 
 
 def test_operations_on_images() -> None:
-    """A factor of one pixel is repeated, means are over pixels, and channels-first shapes become channels-last."""
+    """Factors with one pixel are broadcast, means are over pixels, and channels-first shapes become channels-last."""
     g, C = images(), mn.Conv2d(6, 1, padding=0, b_std=1.0)
     h = g.call("a", g.x, 6, 8, 8)
     pooled = g.do("max_pool2d", h, 2, shape=(6, 4, 4))
@@ -226,7 +226,7 @@ def test_a_forward_without_torch_is_refused_with_the_remedy_first() -> None:
 
 
 def agrees(module: Any, shape: tuple[int, ...], check: bool) -> None:
-    """Check that outputs and gradients of weights equal torch's to 1e-11 of the largest."""
+    """Check that outputs and gradients of weights equal torch's up to 1e-11 times the largest entry."""
     import torch
 
     net, theta = mn.lift(module, shape, check=check)
@@ -272,7 +272,7 @@ def test_models_of_torchvision(name: str) -> None:
     pytest.importorskip("torch")
     try:
         models = import_module("torchvision").models
-    except (ImportError, RuntimeError) as error:  # the latter where it was built for another torch
+    except (ImportError, RuntimeError) as error:  # the latter if torchvision does not match torch
         pytest.skip(str(error))
     module = getattr(models, name)(weights=None, num_classes=10)
     for m in module.modules():

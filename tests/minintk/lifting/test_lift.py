@@ -1,4 +1,4 @@
-"""Test networks of torch.nn and Flax: the same outputs and gradients, there and back, and clear refusals."""
+"""Test the conversion of torch.nn and Flax networks in both directions: outputs, gradients, and clear errors."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_other_misuse_is_refused() -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_torch_itself(name: str) -> None:
-    """Modules of torch itself give the recorded numbers."""
+    """Modules of torch itself give the recorded outputs and gradients."""
     torch, (make, recorded) = pytest.importorskip("torch"), MODELS[name]
     model = make(torch.nn).double().eval()
     state = sines({at: a.numpy() for at, a in model.state_dict().items()})

@@ -1,4 +1,4 @@
-"""Test modules of torch.nn as layers, and clear refusals."""
+"""Test the conversion of torch.nn modules to layers, and the errors for unsupported modules."""
 
 from __future__ import annotations
 

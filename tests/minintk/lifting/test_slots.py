@@ -1,4 +1,4 @@
-"""Test that arrays find their layers, or are named if they do not fit."""
+"""Test that arrays are assigned to their layers, and that errors name arrays that do not fit."""
 
 from __future__ import annotations
 

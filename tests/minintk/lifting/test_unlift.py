@@ -1,4 +1,4 @@
-"""Test that all weights return in the axes of torch and Flax, also with the statistics of another batch."""
+"""Test that all weights return with the axes of torch and Flax, also with BatchNorm statistics of another batch."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def test_columns_of_inputs_are_not_chosen() -> None:
 
 
 def test_a_mask_that_is_forgotten_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tests above fail on a J' u with gradients of frozen parameters, and on a kernel of all parameters."""
+    """The tests above fail if J' u contains gradients of frozen parameters, or if the kernel uses all parameters."""
     monkeypatch.setattr(Chosen, "pull", lambda self, u, out: self.J.pull(u, out))
     with pytest.raises(AssertionError):
         test_it_is_the_block_of_the_jacobian("dense", "biases", None)

@@ -1,4 +1,4 @@
-"""Test df/dx: its maps are transposes of each other, and agree with a bias before the network and differences."""
+"""Test df/dx: its maps are transposes, and they agree with the gradient of a bias in front and with differences."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def test_reach_is_the_largest_rate(K: float) -> None:
     theta0 = NET.init(np.random.default_rng(0))
     right = mn.IterativelyLinearized(NET, theta0, K).reach
     check_reach(theta0, K, right)
-    for wrong in {2.0, 4.0, 1 + 3**0.2} - {right}:  # of the linearisation, of gradient descent, of K = 5
+    for wrong in {2.0, 4.0, 1 + 3**0.2} - {right}:  # those of the linearisation, descent, K = 5
         if abs(wrong / right - 1) > 0.08:
             with pytest.raises(AssertionError):
                 check_reach(theta0, K, wrong)

@@ -1,4 +1,4 @@
-"""Test the Jacobian as a linear map: it is linear and consistent, and its errors on wrong arguments are clear."""
+"""Test that the Jacobian is linear and consistent, and that it raises clear errors for invalid arguments."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_a_jacobian_from_outside_has_all_maps(ensemble: int | None) -> None:
     np.testing.assert_allclose(Twice(J).dense(), 2 * J.dense(), rtol=1e-12)
 
 
-# ------------------------------------------------------------------------------------------- written down
+# -------------------------------------------------------------------------------------------------- dense
 
 
 def row_by_row(J: Any) -> Any:

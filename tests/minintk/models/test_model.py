@@ -1,4 +1,4 @@
-"""Test Model: the defaults for a user's model with three attributes, `forward` and `footprint`, and the checks."""
+"""Test the defaults of `Model` for a user-defined model with only the required parts, and test its checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test the finite network: values of an independent implementation, shapes, and errors for bad input."""
+"""Test the finite network: values against an independent implementation, shapes, and errors for invalid input."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.kit.strategies import Case, cases
 
 
 def reference() -> tuple[mn.Network, mn.Array, mn.Array]:
-    """Return (network, theta, x) for D5(1.5, .1) - erf - D2(1.2, .05).
+    """Return (network, theta, x) for Dense(5, w_std=1.5, b_std=0.1), Erf, Dense(2, w_std=1.2, b_std=0.05).
 
     The entries of theta are sines and cosines of whole numbers.
     """
@@ -153,7 +153,7 @@ def test_data_that_are_not_finite_are_named_with_their_place(bad: float) -> None
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("activation", [mn.ReLU(), mn.Tanh(), mn.Erf()], ids=repr)
 def test_a_theta_that_is_not_finite_is_named_with_its_place(bad: float, activation: Any) -> None:
-    """A finite theta whose outputs overflow is not refused, but NumPy warns."""
+    """A finite theta whose outputs overflow raises no error, but NumPy warns."""
     net = mn.Network(mn.Sequential(mn.Dense(4, b_std=1.0), activation, mn.Dense(2)), (3,))
     theta = net.init(np.random.default_rng(0), ensemble=2)
     theta[1, -1], zero = bad, np.zeros_like(theta)

@@ -1,4 +1,4 @@
-"""Test that pickles and deep copies of networks and models have the same bits in other processes and files."""
+"""Test that pickled and deep-copied networks and models give the same bits, in other processes and from files."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_statistics_and_anchors_of_members() -> None:
 
 
 def test_a_pickled_run_goes_on_with_the_same_bits() -> None:
-    """A snapshot pickled at step 5 resumes to the same end. The run has dropout, BatchNorm, momentum and batches."""
+    """A run resumed from a pickled snapshot ends with the same theta, with dropout, BatchNorm and momentum."""
     theta, y = NORM.init(np.random.default_rng(1)), np.ones((4, 2))
 
     def run(resume: Any) -> Any:
@@ -144,7 +144,7 @@ def test_a_pickle_holds_no_bound_layers() -> None:
 
 
 def test_a_copy_shares_its_layers() -> None:
-    """The copy with other masks that every training step makes shares the network's layers.
+    """Every training step copies the network to change its masks, and the copy shares the network's layers.
 
     Binding the layers again would take longer than the step.
     """

@@ -52,7 +52,7 @@ def departure(net: mn.Network, scales: dict[str, float], seed: int = 0) -> float
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("fast", [False, True])
 def test_any_scales_are_those_of_the_dense_jacobian(name: str, fast: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any scales give J S J' of the dense Jacobian.
+    """For any scales, the kernels equal J S J' of the dense Jacobian.
 
     The test includes wrapped models and ensembles, with and without fast layers.
     """

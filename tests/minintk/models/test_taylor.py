@@ -1,4 +1,4 @@
-"""Test Taylor expansions: power series of activations, laws of the model, an independent oracle, planted errors."""
+"""Test Taylor expansions: power series of activations, laws of the model, an independent oracle, and planted errors."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def coefficients(phi: mn.spec.Activation, x: list[float]) -> tuple[Array, Array]
 @settings(max_examples=10)
 def test_series_of_smooth_activations(phi: mn.spec.Activation, x0: float, rest: list[float]) -> None:
     """phi(x(t)) to t^6 and phi'(x(t)) to t^5 equal mpmath's derivatives in 40 digits."""
-    x0 += float(abs(x0) < 1e-2 and bool(pointwise(phi).kinks))  # on one side of a kink
+    x0 += float(abs(x0) < 1e-2 and bool(pointwise(phi).kinks))  # stay on one side of a kink
     with mpmath.workdps(40):
 
         def y(t: Any) -> Any:
@@ -109,7 +109,7 @@ def near(case: Case, size: float = 0.3) -> Array:
 @settings(max_examples=few(25))
 @given(cases(), st.integers(1, 3))
 def test_laws(case: Case, order: int) -> None:
-    """Taylor expansions satisfy the laws, for every spec of vectors and every parametrization."""
+    """Taylor expansions satisfy the laws, for every spec on vector inputs and every parametrization."""
     model, theta = mn.Taylor(case.net, case.theta, order), near(case)
     testing.check_adjoint(model, theta, case.x, case.rng)
     testing.check_derivative(model, theta, case.x, case.rng)
@@ -163,7 +163,7 @@ def test_order_one_is_linearized(case: Case) -> None:
 
 
 def exponent(model: mn.Model, theta: Array, x: Array, order: int, v: Array, steps: tuple[float, float]) -> float:
-    """Return the exponent p of |f - f_k| ~ step^p."""
+    """Return the exponent p such that |f - f_k| ~ step^p."""
     expansion = mn.Taylor(model, theta, order)
     far, near = (np.abs(expansion(theta + h * v, x) - model(theta + h * v, x)).max() for h in steps)
     return float(np.log(far / near) / np.log(steps[0] / steps[1]))
@@ -187,7 +187,7 @@ def test_the_error_falls_as_the_power_of_the_step(phi: mn.spec.Activation, order
 
 @pytest.mark.parametrize("wrap", [lambda m, t: mn.Centred(m, t, 5.0), lambda m, t: mn.Centred(m, t + 0.1, 0.1)])
 def test_expansions_nest(wrap: Any) -> None:
-    """Taylor of Centred equals Centred of Taylor if both have the same centre. Each expands at any other point too."""
+    """Taylor of Centred equals Centred of Taylor if both have the same centre. Other centres are possible too."""
     net = mn.Network(mn.Sequential(mn.Dense(8, b_std=0.3), mn.Tanh(), mn.Dense(2)), (3,))
     rng = np.random.default_rng(0)
     theta0, x = net.init(rng), rng.standard_normal((6, 3))
@@ -345,7 +345,7 @@ def test_against_nested_derivatives_of_autograd() -> None:
 
 
 def laws(order: int = 3) -> None:
-    """Check the laws on two networks with every kind of layer. They must fail on the errors below."""
+    """Check the laws on two networks with every kind of layer. The laws must fail on the errors below."""
     rng = np.random.default_rng(0)
     for net, shape in ((ORACLE, (3,)), (mn.Network(IMAGES["everything"], (6, 6, 2)), (6, 6, 2))):
         theta0, x = net.init(rng), rng.standard_normal((4, *shape))
@@ -364,7 +364,7 @@ def without_factor(u: Any, p: Any, j: int) -> Any:
 
 
 def ends(a: Any, b: Any, j: int, weight: Any = None, right: Any = series.product) -> Any:
-    """Return a_0 b_j + a_j b_0; sums with weights are unchanged."""
+    """Return a_0 b_j + a_j b_0. Weighted sums are unchanged."""
     if weight is not None:
         return right(a, b, j, weight)
     terms = [(a[0], b[j])] + ([(a[j], b[0])] if j else [])
@@ -456,7 +456,7 @@ def test_what_has_no_expansion(monkeypatch: Patch) -> None:
 
 
 def test_kernel_between_an_expansion_and_a_network() -> None:
-    """This kernel has no contraction layer by layer, so it is computed from J v and J' u."""
+    """This kernel has no layer-by-layer contraction, so it is computed from J v and J' u."""
     rng = np.random.default_rng(0)
     theta, x = ORACLE.init(rng), rng.standard_normal((3, 3))
     _, J = mn.Taylor(ORACLE, theta, 2).linearize(1.1 * theta, x)

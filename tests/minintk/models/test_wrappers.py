@@ -1,4 +1,4 @@
-"""Test Linearized, Centred, IterativelyLinearized: definitions, anchors, errors; laws: tests/laws/test_laws.py."""
+"""Test definitions, anchors and errors of Linearized, Centred and IterativelyLinearized. tests/laws tests the laws."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def path(model: mn.Model, theta: Any = THETA, **how: Any) -> list[mn.Snapshot]:
 def test_a_schedule_is_followed() -> None:
     """The model re-anchors after exactly the scheduled steps.
 
-    Multiples of K equal every = K bit for bit, and an empty schedule never re-anchors.
+    A schedule of multiples of K equals every = K bit for bit, and an empty schedule never re-anchors.
     """
     run = path(mn.IterativelyLinearized(NET, THETA, (1, 4, 5, 17)))
     for before, now in pairwise(run):
@@ -197,7 +197,7 @@ def test_the_rule_by_definition() -> None:
 
 
 def test_the_rule_between_its_ends() -> None:
-    """A tiny fraction equals every = 1 and a huge one Linearized, bit for bit. Larger fractions give fewer anchors."""
+    """Bit for bit, a tiny fraction equals every = 1 and a huge one Linearized. Larger fractions give fewer anchors."""
     ends = {
         fraction: path(mn.IterativelyLinearized(NET, THETA, mn.Moved(fraction, X)))[-1]
         for fraction in (1e-12, 0.03, 0.3, 1e6)
@@ -209,7 +209,7 @@ def test_the_rule_between_its_ends() -> None:
 
 
 def test_features_that_stay_are_not_linearised_again() -> None:
-    """A linear model keeps one Jacobian. A wide network moves less than a narrow one."""
+    """A linear model is linearised once. A wide network is linearised less often than a narrow one."""
     linear = mn.Network(mn.Dense(2), (3,))
     theta = linear.init(np.random.default_rng(0))
     assert path(mn.IterativelyLinearized(linear, theta, mn.Moved(1e-12, X)), theta)[-1].model.linearizations == 1  # type: ignore[attr-defined]

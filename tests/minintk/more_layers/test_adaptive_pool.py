@@ -1,4 +1,4 @@
-"""Test adaptive averages against loops over windows; one window, one pixel; bad sizes."""
+"""Test adaptive pooling against loops over windows, for one window, for one window per pixel, and for invalid sizes."""
 
 from __future__ import annotations
 

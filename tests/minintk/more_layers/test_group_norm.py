@@ -1,4 +1,4 @@
-"""Test GroupNorm against loops over groups; one group is LayerNorm; bad groups."""
+"""Test GroupNorm against loops over groups, one group against LayerNorm, and errors for invalid groups."""
 
 from __future__ import annotations
 

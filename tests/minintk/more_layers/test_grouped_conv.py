@@ -1,4 +1,4 @@
-"""Test grouped and dilated convolutions against loops over pixels, Conv2d and the laws; bad input."""
+"""Test grouped and dilated convolutions against loops over pixels, Conv2d and the laws, and test invalid input."""
 
 from __future__ import annotations
 

@@ -34,8 +34,8 @@ MUP_ADAM = mn.ABC((0, 0, 1), (0, 0.5, 0), (0, 1, 0), "adam")  # Yang et al. 2022
         (MEAN_FIELD, "feature learning"),
         (MUP, "feature learning"),
         (MUP_ADAM, "feature learning"),
-        (mn.ABC((0, 0.5, 0.5), (0, 0, 0), (0.5, 0.5, 0.5)), "trivial"),  # NTK with rates that fall
-        (mn.ABC((0, 0.5, 0.5), (0, 0, 0), (-0.1, -0.1, -0.1)), "unstable"),  # NTK with rates that grow
+        (mn.ABC((0, 0.5, 0.5), (0, 0, 0), (0.5, 0.5, 0.5)), "trivial"),  # NTK with falling rates
+        (mn.ABC((0, 0.5, 0.5), (0, 0, 0), (-0.1, -0.1, -0.1)), "unstable"),  # NTK with growing rates
         (mn.ABC((-0.5, 0, 0.5), (0.5, 0.5, 0.5), (0.1, 0.1, 0.1)), "trivial"),
         (mn.ABC((-0.5, 0, 0.5), (0.5, 0.5, 0.5), (0.1, 0.1, 0.0)), "kernel"),  # only the output learns
         (mn.ABC((-0.5, 0, 0.5), (0.5, 0.5, 0.5), (0.1, 0.0, 0.0)), "feature learning"),  # in the hidden layers
@@ -85,7 +85,7 @@ def test_the_lectures_table_is_spectral_mup() -> None:
 
 
 def test_a_convolutions_row_has_the_root_of_its_channels() -> None:
-    """From n to n channels with a 3 x 3 window, std is 1/sqrt(9 n), lr 1/9 and Adam's 1/(9 n)."""
+    """From n to n channels with a 3 x 3 window, std is 1/sqrt(9 n), the rate of SGD 1/9 and that of Adam 1/(9 n)."""
     spec = mn.Sequential(mn.Conv2d(50, b_std=0.5), mn.Conv2d(50), mn.GlobalAvgPool(), mn.Dense(2))
     rows = {t.name: t.row for t in mn.Network(spec, (4, 4, 1), mn.SpectralMuP()).layout.tensors}
     row = rows["1.W"]
@@ -134,7 +134,7 @@ def test_equivalent_ones_are_the_same_network_at_every_step_of_adam(shift: tuple
 
 
 def test_the_wrong_rates_are_another_network() -> None:
-    """Adam's rule under gradient descent, SGD's under Adam, and an unchanged c give other paths."""
+    """Wrong shifts of c give other paths: Adam's shift with SGD, SGD's shift with Adam, and no shift."""
     sgd, adam, (s, *_) = mn.SGD(lr=0.02, momentum=0.5), mn.Adam(lr=0.01, eps=1e-60), SHIFTS[0]
     for abc, optimizer, wrong in (
         (NTK, sgd, mn.ABC(NTK.shifted(s).a, NTK.shifted(s).b, (-s, -s, -s))),

@@ -1,4 +1,4 @@
-"""Test activations against mpmath, their derivatives against differences in 120 digits, and their extremes."""
+"""Test activations against mpmath, their derivatives against 120-digit differences, and both at extreme arguments."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_phi_and_its_derivative(layer: mn.spec.Activation, x: float) -> None:
     point = pointwise(layer)
     array = np.array([x])
     if min((abs(x - kink) for kink in point.kinks), default=1.0) < 1e-12:
-        return  # one-sided there; see below
+        return  # derivatives are one-sided there; see below
     with mp.workdps(120):
         phi = TRUTH[layer]
         value = phi(mp.mpf(x))
@@ -79,7 +79,7 @@ def test_phi_and_its_derivative(layer: mn.spec.Activation, x: float) -> None:
 
 
 def derivative_is_right(layer: mn.spec.Activation, point: Pointwise, dtype: Any) -> bool:
-    """Check phi and phi' from 1e-30 to 1e5, both signs, against differences in 450 digits, to 20 roundings as above."""
+    """True if phi and phi' are right to 20 roundings as above, for |x| from 1e-30 to 1e5, against 450 digits."""
     eps, tiny = float(np.finfo(dtype).eps), 2 * float(np.finfo(dtype).tiny)
     size = np.array([1e-30, 1e-8, 1e-3, 0.7, 5.0, 12.0, 50.0, 104.0, 1e5])
     for x in np.concatenate([size, -size]).astype(dtype):
@@ -100,7 +100,7 @@ def derivative_is_right(layer: mn.spec.Activation, point: Pointwise, dtype: Any)
 @pytest.mark.parametrize("layer", [*ACTIVATIONS, *MORE], ids=repr)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_small_and_large_arguments(layer: mn.spec.Activation, dtype: Any) -> None:
-    """phi and phi' are right. A phi' that is off by 1e-4 or lacks a tail fails."""
+    """phi and phi' are right for small and large |x|. A phi' that is off by 1e-4 or lacks a tail fails."""
     point = pointwise(layer)
     assert derivative_is_right(layer, point, dtype)
     off = replace(point, dphi=lambda xp, x: 1.0001 * point.dphi(xp, x))
@@ -123,7 +123,7 @@ def test_the_derivative_at_a_kink_is_the_documented_one(layer: mn.spec.Activatio
 @pytest.mark.parametrize("layer", [*ACTIVATIONS, *MORE], ids=repr)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_extremes_stay_finite_and_keep_their_dtype(layer: mn.spec.Activation, dtype: Any) -> None:
-    """Finite results do not overflow in between, e.g. softplus and sigmoid of +-1e4. A warning would be an error."""
+    """Results are finite, and no intermediate value overflows with a warning, e.g. in softplus of +-1e4."""
     x = np.array([-1e4, -1e2, -0.0, 0.0, 1e2, 1e4], dtype)[: 5 if isinstance(layer, mn.Exp) else 6]
     point = pointwise(layer)
     for a in (point.phi(xp, x), point.derivative(xp, x)):

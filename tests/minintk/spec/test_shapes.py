@@ -1,4 +1,4 @@
-"""Test shapes, and which weights are first and last."""
+"""Test shapes, and test which weights count as first and last."""
 
 from __future__ import annotations
 

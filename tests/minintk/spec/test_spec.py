@@ -1,4 +1,4 @@
-"""Test that a spec is plain data, and that specs that make no sense raise clear errors."""
+"""Test that a spec is plain data, and that invalid specs raise clear errors."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_what_is_no_number_is_refused_with_the_name_of_the_argument(of: str) -> 
     ],
 )  # fmt: skip
 def test_an_activation_that_is_0_everywhere_says_so(make: Any) -> None:
-    """The error names the activation. Earlier, the example was blamed."""
+    """The error names the activation. An earlier version blamed the example."""
     with pytest.raises(ValueError, match=r"\) is 0 everywhere: a network ends there"):
         make()
 

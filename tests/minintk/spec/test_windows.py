@@ -1,4 +1,4 @@
-"""Test windows along an axis: their number, place and padding by counting, and errors for windows that do not fit."""
+"""Compare the number, position and padding of windows along an axis with a count, and test windows that do not fit."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def test_width_scales_every_layer() -> None:
 
 
 def test_lenet_60_is_as_large_as_samarins_largest() -> None:
-    """The networks of Samarin et al. have up to 216m parameters, which is 3600 times 60k."""
+    """The networks of Samarin et al. have up to 216 million parameters, which is 3600 times 60,000."""
     assert weights(zoo.lenet5(60), MNIST) == pytest.approx(216e6, rel=0.05)
 
 
@@ -188,7 +188,7 @@ def test_mlp_is_a_network() -> None:
     ids=["lenet5", "lenet", "geiger", "myrtle7", "wrn", "wrn LayerNorm"],
 )
 def test_networks_of_the_zoo_have_derivatives(spec: s.Sequential, shape: tuple[int, ...]) -> None:
-    """<u, J v> = <J' u, v> and J v = df/ds, as for any network."""
+    """<u, J v> = <J' u, v>, and J v is the derivative of f along v, as for any network."""
     rng = np.random.default_rng(0)
     net = mn.Network(spec, shape)
     theta, x = net.init(rng), rng.standard_normal((2, *shape))

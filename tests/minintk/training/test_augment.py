@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 
 
 def moved(x: Array, dy: int, dx: int, fill: float) -> Array:
-    """Return one image, shifted pixel by pixel."""
+    """Return one image, shifted pixel by pixel. Pixels shifted in from outside have the value `fill`."""
     H, W, _ = x.shape
     out = np.full_like(x, fill)
     for i in range(H):

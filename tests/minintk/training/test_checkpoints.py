@@ -1,4 +1,4 @@
-"""Test that killed and interrupted runs resume with the bits of an unbroken run; damaged files are errors."""
+"""Test that interrupted runs resume with the bits of an uninterrupted run, and that damaged files raise errors."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def same(a: mn.Run, b: mn.Run) -> None:
 
 
 def killed(*arguments: str) -> int:
-    """Return the exit status of a run in a separate process."""
+    """Run the script in a separate process and return its exit status."""
     script = Path(interrupted.__file__)
     where = {**os.environ, "PYTHONPATH": str(script.parents[2])}
     done = subprocess.run([sys.executable, str(script), *arguments], env=where, capture_output=True, check=False)
@@ -62,7 +62,7 @@ def after_kills(folder: Path, name: str) -> mn.Run:
     assert killed(str(folder), name, "write", "2") == -signal.SIGKILL
     second, _ = checkpoints.load(folder / "checkpoint.npz")
     assert 0 < first.step < second.step < 100
-    assert len(list(folder.glob("checkpoint.npz.*.part"))) == 1  # cut off, and never taken for a checkpoint
+    assert len(list(folder.glob("checkpoint.npz.*.part"))) == 1  # incomplete, and never read as a checkpoint
     resumed = interrupted.run(str(folder), name)
     assert sorted(path.name for path in folder.iterdir()) == ["checkpoint.npz", "fit.lock", "history.json"]
     return resumed
@@ -78,7 +78,7 @@ def test_kill_9_and_resume(name: str, tmp_path: Path) -> None:
     whole, _ = checkpoints.load(tmp_path / "whole" / "checkpoint.npz")
     same(resumed, unbroken)
     np.testing.assert_array_equal(whole.theta, unbroken.theta)
-    assert resumed.history.last["test_accuracy"] > 0.25  # chance is 0.1, give or take 0.03
+    assert resumed.history.last["test_accuracy"] > 0.25  # chance is 0.1 +- 0.03
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no kill -9 here")
@@ -296,7 +296,7 @@ def test_a_flipped_bit_in_the_list_of_contents(tmp_path: Path, offset: int) -> N
 
 
 def test_a_text_that_unpacks_to_more_than_its_file_is_refused(tmp_path: Path) -> None:
-    """As Python objects, such a text would take up to 1600 times the size of its file: 0.4 MB took 0.7 GB."""
+    """As Python objects, such a text would need up to 1600 times the size of its file. Once, 0.4 MB took 0.7 GB."""
     about = b'{"format": 1, "step": 0, "rng": null, "about": {"": [' + b"[]," * 10**5 + b"[]]}}"
     path = tmp_path / "checkpoint.npz"
     arrays: dict[str, Any] = {"theta": np.zeros(3), "about": np.frombuffer(about, np.uint8)}

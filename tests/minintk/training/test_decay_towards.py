@@ -1,4 +1,4 @@
-"""Test weight decay towards a point: the end of training, the copy of the point, and the point as part of a run."""
+"""Test weight decay towards a point: training ends at the ridge solution, and the point is copied and part of a run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OPTIMIZERS = (mn.SGD(0.2, 0.9, DECAY), mn.Nesterov(0.2, 0.9, DECAY), mn.Adam(0.0
 
 
 def like(optimizer: Optimizer, towards: Any) -> Any:
-    """Return the same optimiser with weight decay towards a point."""
+    """Return the same optimiser with weight decay towards the point `towards`."""
     named = {name: getattr(optimizer, name) for name in ("lr", "momentum", "b1", "b2") if hasattr(optimizer, name)}
     kind: Any = type(optimizer)
     return kind(**named, weight_decay=DECAY, towards=towards)
@@ -84,7 +84,7 @@ def test_decay_to_zero_or_to_another_point_is_refused(wrong: Optimizer) -> None:
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=repr)
 def test_a_point_is_an_origin(optimizer: Optimizer) -> None:
-    """Given the same gradients, steps from theta towards a equal steps from theta - a towards 0."""
+    """For equal gradients, steps from theta with decay towards `a` equal steps from theta - `a` towards 0, plus `a`."""
     gradients = RNG.standard_normal((20, *THETA0.shape))
     for a in (THETA0[::-1], THETA0[1]):
         there, here = like(optimizer, a), optimizer

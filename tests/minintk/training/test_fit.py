@@ -1,4 +1,4 @@
-"""Test fit: the run of `train`, its history against a loop, evaluation, progress, draws and errors."""
+"""Test `fit`: its run against `train`, its history against a loop, evaluation, progress, random draws and errors."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_sign_is_an_answer() -> None:
         (np.array([[1.0], [-1.0]]), True),
         (np.array([[1.0], [0.5]]), False),
         (np.array([[0.1, 0.3], [0.2, -0.5]]), False),  # two numbers, one of which is larger
-        (np.array([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]), False),  # probabilities
+        (np.array([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]), False),  # probabilities instead of classes
         (np.array([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]]), False),
     ],
 )
@@ -244,7 +244,7 @@ def test_it_runs_in_a_thread(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found[0].theta, go(steps=5).theta)
 
 
-# ---------------------------------------------------------------------------------------------- refusals
+# ------------------------------------------------------------------------------------------------ errors
 
 
 def test_divergence_leaves_the_last_good_checkpoint(tmp_path: Path) -> None:
@@ -325,7 +325,7 @@ def test_uncalibrated_evaluation_is_refused() -> None:
 @pytest.mark.skipif("standin" not in LIBRARIES, reason="counts are the stand-in's")
 @pytest.mark.parametrize("augment", [None, mn.Shift(1)])
 def test_a_step_does_not_make_a_gpu_wait(augment: mn.Shift | None) -> None:
-    """Forty more steps need no more synchronisations. Only each epoch's order and shifts are uploaded."""
+    """Forty additional steps cause no synchronisations. Only each epoch's order and shifts are uploaded."""
     from tests.kit.standin.device import counting
 
     xp = namespace("standin")
@@ -346,7 +346,7 @@ def test_a_step_does_not_make_a_gpu_wait(augment: mn.Shift | None) -> None:
 
 
 def test_the_page_on_training_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page's code runs twice, and the second time finds the finished run. Its flow resumes with the same bits."""
+    """docs/training.md runs twice, and the second run finds the first one. Its flow resumes with the same bits."""
     page = Path(__file__).resolve().parents[3] / "docs" / "training.md"
     if not page.exists():
         pytest.skip("no docs here")

@@ -35,7 +35,7 @@ def last(run: Iterable[mn.Moment]) -> mn.Moment:
 
 
 def weights(moment: mn.Moment) -> mn.Array:
-    """Return theta of a moment that has one."""
+    """Return the theta of a moment, which must not be None."""
     assert moment.theta is not None
     return moment.theta
 
@@ -78,7 +78,7 @@ CURVATURES = np.array([0.3, 1.0, 2.5])
 
 
 def oscillators(**how: Any) -> mn.Moment:
-    """Return the last moment of three f_n that flow from 1 towards 0 with rates lambda_n: kernel N diag(lambda)."""
+    """Return the last moment of three outputs f_n that flow from 1 towards 0 under the kernel 3 diag(lambda)."""
     return last(mn.kernel_flow(3 * np.diag(CURVATURES), np.ones((3, 1)), np.zeros((3, 1)), loss=mn.mse, **how))
 
 
@@ -127,7 +127,7 @@ def test_a_short_relaxation_time_is_gradient_flow() -> None:
 @pytest.mark.parametrize("loss", [mn.mse, mn.hinge, mn.Logistic(alpha=0.5)], ids=repr)
 @pytest.mark.parametrize("momentum", [{}, {"tau": 0.5}, {"mu": 10.0}], ids=repr)
 def test_frozen_kernel_flow_is_the_flow_of_the_linearised_network(loss: Any, momentum: Any) -> None:
-    """Both flows take the same steps in weights and in functions, on train and test points.
+    """The flow of the weights and the flow of the outputs take the same steps, on training and test points.
 
     The kernel at another theta differs.
     """
@@ -179,7 +179,7 @@ def test_large_alpha_is_the_frozen_kernel() -> None:
 @given(st.floats(1e-3, 1e3), st.floats(1e-3, 1e-1))
 @settings(max_examples=30, deadline=None)
 def test_steps_change_the_outputs_as_much_as_they_may(rate: float, high: float) -> None:
-    """f goes from 0 to 0.9 by at most `high` per step in any unit of time, without many extra steps."""
+    """f grows from 0 to 0.9 in steps of at most `high`, for any unit of time and without many extra steps."""
     end = last(
         mn.kernel_flow(
             np.array([[rate]]), np.zeros((1, 1)), np.ones((1, 1)), loss=mn.mse, times=2.3 / rate,
@@ -308,7 +308,7 @@ def test_the_early_flow_is_resolved(depth: int) -> None:
     how: dict[str, Any] = {"loss": mn.Hinge(alpha), "mu": 1000.0}
 
     def losses(times: Any, by: mn.Steps) -> list[float]:
-        """Return alpha^2 L at the times, down to a half."""
+        """Return alpha^2 L at `times`, up to the first value below 1/2."""
         found = []
         for m in mn.flow(mn.Centred(net, theta, alpha), theta, x, y, times=times, by=by, **how):
             found.append(float(alpha**2 * m.loss))
@@ -345,7 +345,7 @@ def test_weights_do_not_inflate_within_a_step() -> None:
 
 
 def test_models_that_re_anchor() -> None:
-    """every = 1 is the network's flow to the last bit, every = inf the linearised one's. `Solver` is refused."""
+    """every = 1 gives the network's flow to the last bit, and every = inf the linearised one's. `Solver` is refused."""
     runs = {
         every: last(
             mn.flow(

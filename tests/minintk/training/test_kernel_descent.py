@@ -1,4 +1,4 @@
-"""Test that descent on a frozen kernel is the training of the linearised network, batch by batch."""
+"""Test that descent on a frozen kernel equals training of the linearised network, batch by batch."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_hinge_and_one_kernel_for_all_members() -> None:
 def test_on_the_full_batch_it_is_the_closed_form() -> None:
     """An analytic kernel shared by three outputs follows the closed form.
 
-    The heavy ball is also tried close to its bound.
+    The learning rate with momentum is close to its bound.
     """
     k = an.kernel(mn.Sequential(mn.Dense(8, w_std=1.4, b_std=0.3), mn.Erf(), mn.Dense(1)))
     K, y = k.ntk(X, X[:N]), LABELS
@@ -109,7 +109,7 @@ def scaled_batch(right: Any) -> Any:
 
 
 def wrong_rows(right: Any) -> Any:
-    """Use the gradient of a batch at the first rows, not at its own."""
+    """Apply the gradient of a batch to the first rows instead of the batch's rows."""
 
     def pull(self: Any, u: Array, out: Array) -> None:
         at, self.at = self.at, np.arange(u.shape[-2])
@@ -120,7 +120,7 @@ def wrong_rows(right: Any) -> Any:
 
 
 def summed(right: Any) -> Any:
-    """Give every output the mean of the outputs' gradients."""
+    """Replace every output's gradient by the mean of the outputs' gradients."""
     return lambda self, u, out: right(self, 0 * u + u.mean(axis=-1, keepdims=True), out)
 
 

@@ -1,4 +1,4 @@
-"""Test optimisers against their formulas written as a loop, number by number."""
+"""Test optimisers against their formulas, written as a loop over steps."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_state_of_another_optimiser() -> None:
 
 
 def test_a_long_theta_is_one_theta() -> None:
-    """The step processes theta in pieces, and their borders have no effect."""
+    """The step processes theta in pieces, and the borders of the pieces have no effect."""
     n = 200_001
     rng = np.random.default_rng(0)
     theta, g, s = (rng.standard_normal(n) for _ in range(3))

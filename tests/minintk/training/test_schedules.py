@@ -70,7 +70,7 @@ X, Y = RNG.standard_normal((7, 3)), RNG.standard_normal((7, 2))
 
 @given(schedules, st.sampled_from((0.0, 0.9)))
 def test_training_follows_the_schedule(lr: Schedule, momentum: float) -> None:
-    """theta <- theta - lr(s) v in a loop gives the same run, and t is the sum of rates so far."""
+    """theta <- theta - lr(s) v in a loop gives the same run, and t is the sum of all previous rates."""
     optimizer = mn.SGD(lr=lr, momentum=momentum, weight_decay=0.01)
     y = np.abs(Y) / np.abs(Y).sum(axis=1, keepdims=True)
     theta, v = THETA, np.zeros_like(THETA)

@@ -168,7 +168,7 @@ def test_an_ensemble_cut_into_parts_is_the_same_ensemble(monkeypatch: pytest.Mon
 
 
 def test_large_ensembles_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every member is in one part, in order, and each part fits the cache."""
+    """Every member is in one part, in order, and each part fits in the cache."""
     theta = NET.init(np.random.default_rng(1), ensemble=20)
     assert training.member_slices(NET, theta, 7) == [slice(0, 20)]
     monkeypatch.setattr(THRESHOLDS, "ensemble_bytes", 8 * (2 * 7 * NET.footprint[0] + 3 * NET.size) * 3)
@@ -259,7 +259,7 @@ def test_the_check_costs_little_below_half_the_bound_and_no_accuracy_above(monke
 
 
 def end_of_batches(lr: float, momentum: float, b: int) -> tuple[float, list[str]]:
-    """Return (final loss / initial loss, warnings) of the linearised network on mini-batches of b of 48."""
+    """Return (final loss / initial loss, warnings) of the linearised network for mini-batches of `b` of 48 examples."""
     data = mn.datasets.digits().subset(48, np.random.default_rng(0))
     x, y = data.parity()
     net = mn.Network(mn.Sequential(mn.Dense(24, b_std=0.3), mn.Tanh(), mn.Dense(1)), x.shape[1:])
@@ -297,7 +297,7 @@ def test_momentum_and_small_batches_diverge_far_below_the_bound_of_full_batches(
 
 
 def test_no_run_diverges_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a known bound the loss itself is checked, for cross-entropy and for a wrong bound."""
+    """If no bound is known, or the bound is wrong, the loss itself is checked."""
     y = np.abs(Y) / np.abs(Y).sum(axis=1, keepdims=True)
     with pytest.warns(
         RuntimeWarning, match=r"the loss has grown 1000-fold, to .* at step \d+: training diverges"
@@ -391,7 +391,7 @@ def test_divergence_names_the_members() -> None:
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )
 def test_bad_input_is_refused_by_the_call_itself(changes: dict[str, Any], error: type[Exception], words: str) -> None:
-    """The call of `train` refuses bad input, before the first iteration."""
+    """`train` raises errors for invalid input when it is called, before the first iteration."""
     arguments: dict[str, Any] = {"model": NET, "theta": THETA, "x": X, "y": Y} | changes
     options: dict[str, Any] = {"loss": mn.mse, "optimizer": mn.SGD(lr=0.1), "steps": 1}
     options |= {name: value for name, value in changes.items() if name not in ("model", "theta", "x", "y")}

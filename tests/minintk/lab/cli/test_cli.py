@@ -154,7 +154,7 @@ def test_python_m_minintk() -> None:
 
 
 def test_train_writes_what_it_says_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A run that stopped after one of two epochs ends with the same last row, except for the seconds."""
+    """A run that is resumed after one of two epochs ends with the same last row, except for the seconds."""
     command = ["train", "mlp", "--width", "32", "--epochs", "2", "--shift", "1", "--out"]
     status, out, err = run(*command, str(tmp_path / "whole"), capsys=capsys)
     assert status == cli.OK
@@ -269,7 +269,7 @@ def test_reproduce_runs_the_scripts_and_prints_their_tables(
     assert (status, err) == (cli.OK, "last, mnist\nfirst, mnist\n")
     assert "last, its data" in out
     assert "first, its data" in out
-    assert "[1]" in out  # not taken for markup
+    assert "[1]" in out  # not parsed as markup
     assert out.count("undecided") == 2
     assert f"--out {folder} --data {mnist} --scale small --device cpu" in out
     assert {p.name for p in (tmp_path / "out").iterdir()} == {"first-mnist.json", "last-mnist.json"}

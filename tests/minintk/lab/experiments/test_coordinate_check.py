@@ -81,7 +81,7 @@ def test_mean_field_and_biases_pass_too() -> None:
 
 @pytest.mark.parametrize("optimizer", [mn.SGD(lr=0.02), mn.Adam(lr=0.01 / 64)], ids=["SGD", "Adam"])
 def test_rates_of_a_base_width_carry_over(optimizer: mn.training.optimizers.Optimizer) -> None:
-    """Standard rates at width 64 carry over in spectral muP. In the standard parametrization, they fail elsewhere."""
+    """Standard rates at width 64 carry over to other widths in spectral muP, but not in the standard table."""
     spec, told = named.spec_of_width("mlp", 10, 2), {"widths": (64, 128, 256), "seeds": 12}
     found = check(spec, optimizer, parametrization=mn.SpectralMuP(base_width=64), **told)
     assert found.verdict != "fail", found.report()
@@ -103,7 +103,7 @@ def test_spectral_descent_passes_from_a_start_of_spectral_mup() -> None:
 
 
 def test_equivalent_parametrizations_have_one_check() -> None:
-    """Equivalent parametrizations give the same numbers up to float32 rounding."""
+    """Equivalent parametrizations give the same values up to float32 rounding."""
     mup = mn.ABC((-0.5, 0, 0.5), (0.5, 0.5, 0.5), (0, 0, 0))
     spec = named.spec_of_width("mlp", 10, 2)
     one, two = (check(spec, parametrization=p, seeds=2, widths=(64, 128)) for p in (mup, mup.shifted(0.3, -0.5, 0.2)))
@@ -144,7 +144,7 @@ def exponent(row: Scaling) -> float:
 
 @dataclass(frozen=True)
 class Wrong(Parametrization):
-    """Spectral muP with the rate or the initial size of one tensor wrong by n^power."""
+    """Spectral muP in which the rate or initial size of the weights at one place is wrong by a factor n^power."""
 
     power: float = 0.5
     what: str = "lr"
@@ -161,7 +161,7 @@ class Wrong(Parametrization):
 
 
 def planted(layer: int, power: float) -> Callable[[int], mn.spec.Layer]:
-    """Return n -> (network of three hidden layers, one of which starts larger by n^power)."""
+    """Return n -> (network of three hidden layers, one of which starts larger by a factor (n / 64)^power)."""
 
     def spec(n: int) -> mn.spec.Layer:
         std = [1.0, 1.0, 1.0]
@@ -221,7 +221,7 @@ class Narrow(Parametrization):
 
 @pytest.mark.parametrize("optimizer", [SGD, pytest.param(ADAM, marks=SLOW)], ids=["SGD", "Adam"])
 def test_networks_narrower_than_their_inputs_pass(optimizer: mn.training.optimizers.Optimizer) -> None:
-    """Widths 64 to 256 pass with 784 pixels. `Narrow` fails, and the check names its tensor."""
+    """Networks of widths 64 to 256 pass on inputs of 784 pixels. `Narrow` fails, and the check names its tensor."""
     x = DIGITS.enlarged(3, frame=2).one_hot()[0].reshape(32, -1)
     assert x.shape == (32, 784)
     found = check(planted(0, 0.0), optimizer, x=x, widths=(64, 128, 256))
@@ -232,7 +232,7 @@ def test_networks_narrower_than_their_inputs_pass(optimizer: mn.training.optimiz
 
 
 def test_a_slope_that_all_layers_share_is_no_layers_fault() -> None:
-    """If outputs start large and fall as n^-1/2, the first steps of all layers fall together. No layer is blamed."""
+    """If outputs start large and fall as n^-1/2, the first steps of all layers shrink equally. No layer is blamed."""
 
     def spec(n: int) -> mn.spec.Layer:
         hidden = (layer for _ in range(2) for layer in (mn.Dense(n, b_std=0.5), mn.Tanh()))
@@ -332,7 +332,7 @@ def test_an_undecided_check_blames_nothing() -> None:
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=SLOW), pytest.param(2, marks=SLOW)])
 def test_a_budget_of_seeds_decides_what_few_seeds_cannot(seed: int) -> None:
-    """With a budget of seeds, the right table passes and the wrong table fails."""
+    """With a budget of seeds, the right parametrization passes and the wrong one fails."""
     spec = named.spec_of_width("mlp", 10, 2)
     few, more = (check(spec, seeds=4, budget=budget, rng=np.random.default_rng(seed)) for budget in (None, 64))
     assert few.verdict != "fail"
@@ -412,7 +412,7 @@ def test_every_array_library_measures_the_same(library: str) -> None:
 
 
 def test_outputs_may_start_at_zero() -> None:
-    """If outputs start at zero, nothing below them moves in the first step, so the |dW| of later steps count."""
+    """If outputs start at zero, the layers below do not move in the first step, so |dW| of later steps is used."""
     x, y = mn.datasets.digits(dtype=np.float32).subset(16, np.random.default_rng(0)).one_hot()
     silent = mn.ABC(a=(0, 0, 0), b=(0, 0.5, np.inf), c=(-1, 0, 1))
     check = mn.coordinate_check(

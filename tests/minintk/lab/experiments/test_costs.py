@@ -29,7 +29,7 @@ def shares(axes: dict[str, tuple[Any, ...]], seconds: list[float], members: int 
 
 @pytest.mark.parametrize("first", ["seed", "width"])
 def test_the_time_left_of_a_cost_that_is_the_square(first: str) -> None:
-    """For squared costs the time left is right within a factor of 2 from the third run on, in both orders.
+    """For squared costs, the time left is right within a factor of 2 from the third run on, whichever axis comes first.
 
     An estimate from the number of runs is wrong by up to a factor of 80.
     """
@@ -49,7 +49,7 @@ def test_the_time_left_of_a_cost_that_is_the_square(first: str) -> None:
 def test_another_power_is_learned(power: float) -> None:
     seconds = [float(w) ** power for w in WIDTHS for _ in range(3)]
     found = shares({"width": WIDTHS, "seed": (0, 1, 2)}, seconds)
-    assert all(0.5 < said / left < 2 for said, left in found[8:])  # three widths
+    assert all(0.5 < said / left < 2 for said, left in found[8:])  # after three widths
 
 
 def test_kinds_of_calls_take_their_own_time() -> None:

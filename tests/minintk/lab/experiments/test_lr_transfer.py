@@ -25,7 +25,7 @@ def transfer(**told: Any) -> Transfer:
 
 
 def test_planted_optima_are_found() -> None:
-    """For losses exp((log2 lr - b log2 n - .3)^2) with noise, best rates, shift and intervals are found."""
+    """For noisy losses exp((log2 lr - b log2 n - .3)^2), the best rates, the shift and the intervals are right."""
     rng, rates = np.random.default_rng(0), 2.0 ** np.arange(-10, 4)
     for b in (0.0, -1.0):
         centre = 0.3 + b * np.log2(np.array(WIDTHS) / 64)
@@ -70,7 +70,7 @@ def test_the_best_rate_stays_in_mup_and_moves_in_standard(optimizer: Any, rates:
     small = rates / 16 if optimizer is mn.SGD else rates / 128
     wider = np.concatenate([small[0] * 2.0 ** np.arange(-2, 0, 0.5), small])
     other = transfer(optimizer=optimizer, rates=wider, widths=widths, parametrization=mn.Standard())
-    assert other.shift.interval[1] < -0.4, other.report()  # rates fall with the width: by n^-1 in the limit
+    assert other.shift.interval[1] < -0.4, other.report()  # the best rate falls with width, in the limit as n^-1
     assert not other.passed
 
 
@@ -84,7 +84,7 @@ def test_a_network_that_diverges_counts_with_its_start() -> None:
 
 
 def test_an_optimiser_may_depend_on_the_network() -> None:
-    """A class that takes a layout and a function rate -> (network -> optimiser) give the same runs."""
+    """A class that takes a layout and a function rate -> (network -> optimiser) give the same losses."""
     told: dict[str, Any] = {"widths": (16, 32), "seeds": 2, "steps": 3, "rates": (0.02, 0.1, 0.5)}
     one = transfer(optimizer=mn.SpectralDescent, **told)
     two = transfer(optimizer=lambda lr: lambda net: mn.SpectralDescent(lr, net.layout), **told)

@@ -1,4 +1,4 @@
-"""Test that networks by name are those of the zoo, at their usual width and at any other."""
+"""Test that named networks equal those of the zoo, at their usual width and at other widths."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_what_is_no_name_is_refused() -> None:
 @pytest.mark.parametrize("depth", [1, 3])
 @pytest.mark.parametrize(("name", "weights"), [("mlp", 1), ("cnn", 1), ("resnet", 2)])
 def test_networks_of_a_width_have_so_many_layers(name: str, weights: int, depth: int) -> None:
-    """Networks have the stated number of layers: hidden layers, or the first, two per branch, and the last."""
+    """MLPs and CNNs have `depth` + 1 layers with weights, and residual networks have 2 `depth` + 2."""
     net = mn.Network(spec_of_width(name, 10, depth)(4), (6, 6, 2))
     hidden = depth if weights == 1 else 1 + 2 * depth
     assert len([t for t in net.layout.tensors if t.name.endswith("W")]) == hidden + 1

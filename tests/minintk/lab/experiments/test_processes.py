@@ -1,4 +1,4 @@
-"""Test the processes of a sweep: none for one worker, and none that outlive the process that started them."""
+"""Test that a sweep starts no process for one worker, and that no process outlives the one that started it."""
 
 from __future__ import annotations
 

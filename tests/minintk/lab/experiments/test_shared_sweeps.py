@@ -63,7 +63,7 @@ def test_without_claims_the_calls_would_be_repeated(tmp_path: Path, monkeypatch:
 
 
 def test_a_part_is_a_filter_on_calls(tmp_path: Path) -> None:
-    """Three parts cover the calls of the grid, with each call in one part. The last part writes the results."""
+    """Three parts cover the calls of the grid, each call once. The last part writes the results."""
     made: list[int] = []
 
     def counted(a: int) -> dict[str, Any]:

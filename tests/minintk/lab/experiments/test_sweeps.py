@@ -1,4 +1,4 @@
-"""Test that sweeps resume to the same bytes on any executor, and raise errors before hours of work are lost."""
+"""Test that resumed sweeps give identical bytes with any executor, and that invalid sweeps fail before they start."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GRID: dict[str, Any] = {"a": [2, 3], "b": [0.5, float("inf")], "seed": range(5)}
 
 
 def work(a: int, b: float, seed: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Return a result that depends on the other members, so that a wrong resume would change it."""
+    """Return a result that depends on the other members of the call, so that a wrong resume would change it."""
     return [{"value": a / 3 + s + 0.1 * sum(seed), "b": b, "pair": np.array([a, s], np.float32)} for s in seed]
 
 
@@ -40,7 +40,7 @@ def single(a: int) -> dict[str, Any]:
 
 
 def killed(*arguments: str) -> int:
-    """Return the exit status of a sweep in a separate process."""
+    """Run a sweep in a separate process and return its exit status."""
     script = Path(interrupted_sweep.__file__)
     where = {**os.environ, "PYTHONPATH": str(script.parents[2])}
     done = subprocess.run(
@@ -57,7 +57,7 @@ def records(folder: Path) -> int:
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no kill -9 here")
 @pytest.mark.parametrize("size", ["small", pytest.param("large", marks=pytest.mark.slow)])
 def test_killed_twice_and_resumed_is_the_same_file(size: str, tmp_path: Path) -> None:
-    """A sweep killed during training and again while writing a record ends with the bytes of an unbroken sweep."""
+    """A sweep killed during training and again while writing a record ends with the bytes of an uninterrupted sweep."""
     half, whole = tmp_path / "killed", tmp_path / "whole"
     total = 12 if size == "small" else 500
     assert killed(str(half), size, "train", "3" if size == "small" else "41") == -signal.SIGKILL
@@ -65,7 +65,7 @@ def test_killed_twice_and_resumed_is_the_same_file(size: str, tmp_path: Path) ->
     assert killed(str(half), size, "write", "4" if size == "small" else "123") == -signal.SIGKILL
     second = records(half)
     assert 0 < first < second < total
-    assert len(list((half / "records").glob("*.part"))) == 1  # cut off, and never taken for a record
+    assert len(list((half / "records").glob("*.part"))) == 1  # incomplete, and never read as a record
     assert not (half / "results.json").exists()
     assert killed(str(half), size) == 0
     assert killed(str(whole), size) == 0
@@ -82,7 +82,7 @@ def test_killed_twice_and_resumed_is_the_same_file(size: str, tmp_path: Path) ->
 
 
 def test_what_a_kill_leaves_is_not_repeated(tmp_path: Path) -> None:
-    """Deleting some records repeats only their calls, with the same members."""
+    """If some records are deleted, only their calls are repeated, with the same members."""
     whole = mn.sweep(work, GRID, store=tmp_path, together="seed", batch=2)
     before = (tmp_path / "results.json").read_bytes()
     for path in sorted((tmp_path / "records").glob("*.json"))[::7]:
@@ -140,7 +140,7 @@ def test_a_run_that_diverges_is_a_record(tmp_path: Path, workers: Any) -> None:
     with pytest.raises(KeyError, match="'time'"):
         table["time"]
     (tmp_path / "work.json").touch()
-    again = mn.sweep(diverging, grid, store=tmp_path, together="seed")  # read, not run
+    again = mn.sweep(diverging, grid, store=tmp_path, together="seed")  # read from the records
     assert again.results == table.results
 
 
@@ -243,14 +243,14 @@ def test_an_error_tells_where_and_keeps_the_rest(pool: Any, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("wrong", ["raises", "nan"])
 def test_an_error_does_not_lose_the_runs_in_progress(wrong: str, tmp_path: Path) -> None:
-    """One run fails while another is under way and a third has not begun. No finished run is lost."""
+    """One run fails while another one is in progress. The result of the other run is kept."""
     begun, failed = Event(), Event()
 
     def one_fails(a: int) -> dict[str, Any]:
         if a == 0:
             begun.set()
             failed.wait(timeout=60)
-            sleep(0.1)  # the error is on its way to the caller
+            sleep(0.1)  # the error reaches the caller meanwhile
             return {"v": 1.0}
         begun.wait(timeout=60)
         failed.set()
@@ -391,7 +391,7 @@ def first_of(data: Any, a: int) -> dict[str, Any]:
 
 
 def test_two_sweeps_at_once_spoil_nothing(tmp_path: Path) -> None:
-    """Two sweeps at the same time write every record, and each record appears complete."""
+    """Two simultaneous sweeps write every record, and each record is complete."""
     both = Barrier(2, timeout=60)
 
     def meet(a: int) -> dict[str, Any]:
