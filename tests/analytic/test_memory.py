@@ -1,6 +1,6 @@
-"""Test that `memory=` bounds what a warm call adds to the process's resident size, whatever is installed.
+"""Test that `memory=` bounds the growth of resident memory in a warm call, whatever extras are installed.
 
-Each case runs in a process of its own. A small call loads and compiles code first, outside the bound. Then the test
+Each case runs in a separate process. First, a small call loads and compiles code, which does not count. Then the test
 reads the peak that the system records during a call with the smallest bound that is accepted.
 """
 
@@ -126,7 +126,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reas
 
 
 def ratio(case: str) -> float:
-    """Return the growth of a call, relative to its bound."""
+    """Return the growth of memory in a call, relative to its bound."""
     script = textwrap.dedent(SETUP) + textwrap.dedent(case) + 'print(f"{growth / bound:.3f}")\n'
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=1200, check=False)
     assert found.returncode == 0, found.stderr
@@ -141,15 +141,15 @@ def test_a_warm_call_stays_within_its_bound(name: str) -> None:
 
 
 def test_two_hundred_other_kernels_leave_nothing() -> None:
-    """After a warm-up, 200 kernels of 100 specs grow the process by at most 1 MiB, or 10 kB for each spec."""
+    """After a warm-up, 200 kernels of different specs increase resident memory by at most 1 MiB, or 5 kB each."""
     assert ratio(MANY.format(leak=None)) <= 1
 
 
 def test_a_small_leak_is_found() -> None:
-    """Negative control: keep 4,000 entries of each result."""
+    """Negative control: keep an array of 4,000 numbers for every two kernels."""
     assert ratio(MANY.format(leak="rng.standard_normal(4000)")) > 1
 
 
 def test_a_call_that_takes_more_is_found() -> None:
-    """Negative control: use twice the promised memory."""
+    """Negative control: the call allocates an extra array as large as its bound."""
     assert ratio(PLANTED) > 1

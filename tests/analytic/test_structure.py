@@ -80,7 +80,7 @@ IMAGE_BRANCHES = {
 @pytest.mark.parametrize("b_std", [0.3, 0.0])
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=repr)
 def test_images_against_all_pairs_of_pixels(name: str, b_std: float, end: mn.spec.Layer) -> None:
-    """Equal and opposite images are included. The oracle omits no pair and works in extended precision."""
+    """Compare with an oracle on all pairs of pixels in extended precision, also for equal and opposite images."""
     x = images()
     layer = getattr(mn, name.split()[0])(*IMAGE_BRANCHES[name])
     k = an.kernel(mn.Sequential(conv(4, b_std), layer, conv(), mn.ReLU(), end, dense(1)))
@@ -92,7 +92,7 @@ def test_images_against_all_pairs_of_pixels(name: str, b_std: float, end: mn.spe
 def test_networks_have_these_kernels_on_average(kind: str) -> None:
     """Branches that start at the inputs are independent, so networks have these kernels on average at every width.
 
-    Negative control: the check fails on the kernels of another kind.
+    Negative control: the check fails on kernels of another combination of the branches.
     """
     x = inputs()
     branches: tuple[mn.spec.Layer, ...] = (
@@ -139,7 +139,7 @@ def test_products_of_branches_with_weights_of_their_own(phis: tuple[mn.spec.Laye
     ids=["weights", "weights and an activation", "both"],
 )
 def test_products_on_shared_features_converge_as_one_over_the_width(branches: Any, seen: bool) -> None:
-    """Cross terms of Theta, df_1/dw f_2 df_2/dw f_1 of the weights w below the product, are of order 1/n.
+    """The cross terms of Theta, df_1/dw f_2 df_2/dw f_1 for weights w below the product, are of order 1/n.
 
     Fluctuations of K below the product add terms of the same order. Therefore n (E hatTh - Th) is constant within its
     error, and not 0 if `seen`.
@@ -168,9 +168,9 @@ def test_what_is_correlated_is_refused() -> None:
 
 
 def test_products_of_features_that_differ_in_variance() -> None:
-    """A product whose parts both have features of different variance raises an error.
+    """A product raises an error if the features of both factors differ in variance.
 
-    If only one part does, the kernel is right.
+    If the features of only one factor differ, the kernel is right.
     """
     sides, x = mn.Concat(dense(4, 0.0), mn.Dense(4, w_std=3.0)), inputs(3)
     pixels = mn.Sequential(mn.Conv1d(4, 1), mn.Flatten())
@@ -183,9 +183,9 @@ def test_products_of_features_that_differ_in_variance() -> None:
 
 
 def test_derivatives_in_the_scales() -> None:
-    """Derivatives are in closed form for sums and by differences for products.
+    """Derivatives are computed in closed form for sums, and by finite differences for products.
 
-    Check both against kernels of scaled specs.
+    Both are compared with kernels of scaled specs.
     """
     x = inputs()
     for kind in (mn.Sum, mn.Product, mn.Concat):
@@ -234,7 +234,7 @@ def test_masks_on_vectors() -> None:
 
 
 def test_a_second_array_has_masks_of_its_own() -> None:
-    """E f(x) f(x2) over two draws of masks is k(x, x) and k(x, x.copy()). k(x), the kernel of one draw, fails."""
+    """With two draws of masks, E f(x) f(x2) is k(x, x) and k(x, x.copy()). The check fails on k(x), for one draw."""
     x, end = inputs(3), mn.Dense(4, w_std=1.3, b_std=0.2)
     spec = mn.Sequential(mn.Dense(6, b_std=0.4), mn.ReLU(), mn.Dropout(0.4), end)
     k, net, rng, drawn = an.kernel(spec), mn.Network(spec, (3,)), np.random.default_rng(0), []
@@ -251,9 +251,9 @@ def test_a_second_array_has_masks_of_its_own() -> None:
 
 
 def test_masks_of_the_inputs_are_refused() -> None:
-    """All neurons share the masks of inputs, so u is a mixture of Gaussians.
+    """All neurons share the masks of the inputs, so a preactivation is a mixture of Gaussians.
 
-    At d = 2 the recursion gives 0.86, and networks 0.69.
+    At d = 2 the recursion would give 0.86, whereas networks give 0.69.
     """
     for first in (DROP, mn.Sequential(mn.Scale(2.0), DROP), mn.Sum(mn.Sequential(DROP, dense()), dense())):
         with pytest.raises(mn.UnsupportedLayer, match="Dropout of the inputs"):
@@ -262,7 +262,7 @@ def test_masks_of_the_inputs_are_refused() -> None:
 
 @pytest.mark.parametrize("on", ["vectors", "images"])
 def test_networks_with_masks_have_this_kernel_on_average(on: str) -> None:
-    """With one hidden layer, E f f' and E df/dtheta df'/dtheta over weights and masks are the kernels."""
+    """With one hidden layer, the means of f f' and df/dtheta df'/dtheta over weights and masks are the kernels."""
     x, end = inputs(3), mn.Dense(4, w_std=1.3, b_std=0.2)
     spec = mn.Sequential(mn.Dense(6, b_std=0.4), mn.ReLU(), mn.Dropout(0.4), end)
     if on == "images":  # the masks of pixels are pooled
@@ -287,9 +287,9 @@ def test_networks_with_masks_have_this_kernel_on_average(on: str) -> None:
 
 
 def test_the_algebra_of_kernels() -> None:
-    """Sums, products and multiples of kernels are those of their matrices, to rounding.
+    """Matrices of sums, products and multiples of kernels are those of the kernels' matrices, up to rounding.
 
-    The kernels are of vectors, of images, and of networks with residual blocks.
+    Check kernels of vectors and of images, with and without residual blocks.
     """
     block = mn.Residual(mn.Sequential(mn.ReLU(), dense()))
     one, two = (

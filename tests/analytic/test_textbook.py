@@ -1,4 +1,4 @@
-"""Test the textbook's formulas against the engine, 70 digits and small steps, and that wrong formulas fail."""
+"""Test the textbook's formulas against the engine, 70-digit values and small steps. Wrong formulas must fail."""
 
 from __future__ import annotations
 
@@ -74,11 +74,10 @@ def bounds(spec: mn.Sequential, x: Array) -> tuple[Array, Array]:
 
 
 def check(spec: mn.Sequential, x: Array, within: Any, scales: mn.Sequential | None = None) -> None:
-    """Check that K and Theta equal the engine's, within bounds relative to sqrt(k(x, x) k(x', x')), k of `scales` if
-    given.
+    """Check that K and Theta equal the engine's within bounds relative to sqrt(k(x, x) k(x', x')).
 
-    The engine rounds too, so the bounds are doubled. Its Theta of black, pooled images is TINY instead of 0, or 1e-17
-    beside other images.
+    k is the kernel of `scales` if given. The engine rounds too, so the bounds are doubled. Its Theta of black, pooled
+    images is TINY instead of 0, or 1e-17 beside other images.
     """
     both, diagonals = an.kernel(spec).both(x), an.kernel(scales or spec).diag(x)
     for name, mine, engine, d, bound in zip(("K", "Theta"), textbook.nngp_and_ntk(spec, x), both, diagonals, within):
@@ -232,7 +231,7 @@ ENDS = {"flatten": mn.Flatten(), "pool": mn.GlobalAvgPool()}
 def test_images_in_general_position_are_right_to_rounding(end: str) -> None:
     """Kernels agree with extended precision.
 
-    A pixel with itself does too, because c = K / sqrt(K K) is 1 without error.
+    This includes each pixel with itself, because c = K / sqrt(K K) is then 1 without error.
     """
     spec, x = mn.Sequential(CNN, ENDS[end], mn.Dense(1)), pictures(n=5)
     assert max(image_errors(textbook.nngp_and_ntk(spec, x), image_kernels(spec, x))) < 3e-15
@@ -248,7 +247,7 @@ def test_images_that_are_flattened_first_are_vectors() -> None:
 
 
 def plant(monkeypatch: pytest.MonkeyPatch, name: str, wrong: Callable[..., Any]) -> None:
-    """Replace a formula of the textbook by wrong(the right one, its arguments)."""
+    """Replace the textbook's formula `name` by `wrong`, which receives the right formula and its arguments."""
     monkeypatch.setattr(textbook, name, partial(wrong, getattr(textbook, name)))
 
 
@@ -334,7 +333,7 @@ def test_theta_of_nearly_parallel_rows_keeps_half_of_its_digits(depth: int) -> N
 
 
 def problem(seed: int = 0) -> tuple[Array, Array, Array, Array, Array]:
-    """Return Theta of eight rows, Theta of three others with them, targets, and outputs of both at t = 0."""
+    """Return Theta of eight training rows, Theta of three test rows with these, targets, and both outputs at t = 0."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(11, 4))
     k = an.kernel(mn.Sequential(mn.Dense(9, w_std=R2, b_std=0.1), mn.ReLU(), mn.Dense(1)))
@@ -344,9 +343,9 @@ def problem(seed: int = 0) -> tuple[Array, Array, Array, Array, Array]:
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.3, 7.0, 1e4, np.inf]))
 def test_gradient_flow_is_the_engines(seed: int, t: float) -> None:
-    """Eigenvectors have errors of EPS divided by relative gaps.
+    """Outputs equal the engine's up to EPS times the condition number.
 
-    Results have errors of EPS times the condition number.
+    Errors of single eigenvectors are EPS divided by relative gaps.
     """
     Theta, Theta_test, y, f0, f0_test = problem(seed)
     flow = an.gradient_flow(Theta, y)
@@ -358,9 +357,9 @@ def test_gradient_flow_is_the_engines(seed: int, t: float) -> None:
 
 
 def law_small_steps(flow: Callable[..., Array], h: float = 1e-3, steps: int = 2000) -> None:
-    """Steps f <- f - (h/N) Theta (f - y) stay within steps h^2 / 2 max |d^2 f / dt^2| of the flow.
+    """Steps f <- f - (h/N) Theta (f - y) stay within `steps` h^2 / 2 max |d^2 f / dt^2| of the flow.
 
-    d^2 f / dt^2 = Theta(x, X) / N Theta / N (f - y), and |f - y| only falls because the steps are stable.
+    d^2 f / dt^2 = Theta(x, X) / N Theta / N (f - y), and |f - y| never grows because the steps are stable.
     """
     Theta, Theta_test, y, f0, f0_test = problem()
     f, f_test = f0, f0_test

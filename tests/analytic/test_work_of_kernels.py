@@ -1,4 +1,4 @@
-"""Count the work of infinite-width kernels: a fallback from a fast path is right but ten times slower."""
+"""Count the work of infinite-width kernels, because a fallback from a fast path is right but ten times slower."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def fully_connected(phi: mn.spec.Layer) -> mn.Sequential:
 
 
 def again(x: Array, spec: mn.Sequential) -> tuple[int, int]:
-    """Count pairs that start again one by one, and tiles that are computed in float64 as a whole."""
+    """Count the pairs that are restarted one by one, and the tiles that are computed in float64 as a whole."""
     with (
         counted(vectors.VectorEngine, "restart", lambda self, places, block: places[0].shape[0]) as pairs,
         counted(
@@ -51,7 +51,7 @@ def test_images_that_are_mostly_their_mean_do_not_start_again(dtype: Any) -> Non
     """
     x = (10 + np.random.default_rng(0).normal(size=(150, 40)) / 5).astype(dtype)
     assert again(x, fully_connected(mn.ReLU())) == (0, 0)
-    x[3], x[7] = x[20], x[50]  # the pairs that start again are counted, twice if below the diagonal of their tile
+    x[3], x[7] = x[20], x[50]  # each restarted pair counts once, or twice if below the diagonal of its tile
     pairs, tiles = again(x, fully_connected(mn.ReLU()))
     assert 2 <= pairs <= 4
     assert tiles == 0
@@ -131,7 +131,7 @@ def outer_products(x: Array) -> int:
 
 
 def test_rows_of_one_norm_share_the_coefficients_of_a_quadrature() -> None:
-    """Each degree of the series then needs one number per tile, not an outer product of two rows of coefficients."""
+    """If all norms are equal, each degree of the series needs one number per tile instead of an outer product."""
     x = np.sign(np.random.default_rng(0).normal(size=(30, 16)))
     assert outer_products(x) == 0
     x[0] *= 2
@@ -139,7 +139,7 @@ def test_rows_of_one_norm_share_the_coefficients_of_a_quadrature() -> None:
 
 
 def test_vectors_of_a_quadrature_are_short() -> None:
-    """Distances between the curves phi(s z) need a few principal axes. A series has a hundred terms."""
+    """A few principal axes represent the distances between curves phi(s z), whereas a series has a hundred terms."""
     s = np.linspace(0.5, 3, 50)
     found = quadrature.mismatch(lambda xp, x: np.tanh(x), lambda xp, q: quadrature.mean_square(np.tanh, np.sqrt(q)), s)
     assert found is not None
@@ -187,7 +187,7 @@ def test_an_activation_works_on_strips_that_stay_in_cache() -> None:
 
 @pytest.mark.parametrize(("how", "long"), [({}, True), ({"padding": "circular"}, False)], ids=["zeros", "circular"])
 def test_windows_are_long_sums_where_they_can_be(how: Any, long: bool) -> None:
-    """Windows are sums of contiguous numbers. Windows that wrap use another path."""
+    """Window sums add contiguous numbers. Windows that wrap use another path."""
     with counted(window_sums, "joint_sum") as sums:
         an.kernel(convolutional(mn.ReLU(), **how)).both(X)
     assert bool(sums) != long
@@ -195,9 +195,9 @@ def test_windows_are_long_sums_where_they_can_be(how: Any, long: bool) -> None:
 
 @pytest.mark.parametrize(("phi", "selves"), [(mn.ReLU(), 5), (mn.Identity(), 0)], ids=["relu", "linear"])
 def test_each_pair_of_images_is_followed_once(phi: mn.spec.Layer, selves: int) -> None:
-    """Half of the matrix is evaluated.
+    """Only half of the symmetric matrix is computed.
 
-    Each image with itself is evaluated once more, first, if an activation follows a pooling.
+    If an activation follows a pooling, each image with itself is computed once more, beforehand.
     """
     net = mn.Sequential(mn.Conv2d(4, 3, b_std=0.1), mn.AvgPool(2), mn.Conv2d(4, 3), phi, mn.GlobalAvgPool())
     with counted(
@@ -219,7 +219,7 @@ def test_large_images_go_through_the_layers_pair_by_pair() -> None:
 
 
 def test_short_sequences_go_through_the_layers_hundreds_of_pairs_at_a_time() -> None:
-    """In small batches, the calls cost more than the work, and two cores wait for the interpreter."""
+    """In small batches, Python calls cost more than the arithmetic, and two cores wait for the interpreter."""
     attention = mn.Conv1d(4, 1), mn.ReLU(), mn.GlobalSelfAttention(4, heads=2), mn.GlobalAvgPool(), mn.Dense(1)
     x = np.random.default_rng(0).normal(size=(64, 16, 3))
     with counted(
@@ -250,9 +250,9 @@ def test_windows_inside_the_image_have_no_shares(pool: mn.spec.Layer, shares: bo
 
 
 def test_float32_stays_float32() -> None:
-    """Float64 takes twice the time.
+    """Float32 images are computed in float32, because float64 takes twice the time.
 
-    It is used if the images' variances are too far apart and the network has biases.
+    Float64 is used only if the variances of the images differ too much and the network has biases.
     """
     x = X.astype(np.float32)
     unbiased = mn.Sequential(mn.Conv2d(4, 3), mn.ReLU(), mn.Flatten(), mn.Dense(1))
@@ -269,7 +269,7 @@ def test_float32_stays_float32() -> None:
 
 
 def test_memory_of_an_image_kernel_does_not_grow_with_the_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check memory beyond the result and beyond two threads' preparations of a tile of images."""
+    """Check the memory besides the result and besides the images that two threads prepare for a tile."""
     for module in ("minintk.threads", "analytic.images.engine"):
         monkeypatch.setattr(f"{module}.cores", lambda: 2)
     if (faster := through("kernels")) is not None:

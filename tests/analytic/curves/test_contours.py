@@ -1,4 +1,4 @@
-"""Test inverse Laplace transforms by contour integrals against exponentials."""
+"""Compare inverse Laplace transforms, computed by contour integrals, with exponentials."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from analytic.curves import contours
 
 
 def test_an_exponential_is_the_integral_of_its_resolvent() -> None:
-    """Check that F(s) = 1 / (s + a) gives f(t) = e^{-a t}, for small to large a t."""
+    """Check that the inverse transform of F(s) = 1 / (s + a) is f(t) = e^{-a t}, for small and large a t."""
     for t in (1e-3, 1.0, 1e4):
         s, w = contours.laplace(t)
         for a in (0.0, 0.1 / t, 1 / t, 20 / t):

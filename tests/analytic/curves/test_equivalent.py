@@ -1,4 +1,4 @@
-"""Test the deterministic equivalent of a random problem against an exact mean."""
+"""Compare the deterministic equivalent of random problems with exact means."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import analytic as an
 
 
 def test_the_distance_falls_as_one_over_the_size() -> None:
-    """For pure noise on 2N equal modes without ridge, the error is exactly 1 + N / (2N - N - 1), with limit 2."""
+    """Without a ridge, the error for pure noise on 2N equal modes is exactly 1 + N / (2N - N - 1), which tends to 2."""
     apart = []
     for N in (10, 100, 1000):
         curve = an.learning_curve(an.Modes(np.ones(1), np.array([2 * N])), [0.0], examples=N, noise=1.0)

@@ -1,4 +1,4 @@
-"""Test exponents of power laws against curves of their spectra."""
+"""Test the exponents of power laws against learning curves of power-law spectra and against sums over modes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Host = np.ndarray[Any, Any]
 
 @pytest.mark.parametrize(("alpha", "beta"), [(1.5, 1.8), (2.0, 3.5), (1.5, 3.8), (2.5, 2.0)])
 def test_exponents(alpha: float, beta: float) -> None:
-    """Check that flow, width and example exponents agree within 0.02, and that an exponent off by 0.1 does not."""
+    """Check that flow, width and example exponents agree with learning curves within 0.02, unlike one off by 0.1."""
     want, spectrum = an.exponents(alpha, beta), an.power_law(alpha, beta, 10**11)
     flow = an.learning_curve(*spectrum).flow([1e4, 1e5])
     width = [an.learning_curve(*spectrum, width=n).ridge() for n in (10**5, 10**6)]
@@ -26,7 +26,7 @@ def test_exponents(alpha: float, beta: float) -> None:
 
 
 def binned(alpha: float, beta: float) -> tuple[Host, Host, Host]:
-    """Return eigenvalues, multiplicities and powers up to k = 1e14, with integrals in place of sums beyond k = 200."""
+    """Return eigenvalues, multiplicities and powers of modes up to 1e14, binned beyond 200 with integrals for sums."""
     edge = np.concatenate([np.arange(1, 201.0), 200 * np.exp(np.arange(0.05, np.log(1e14 / 200), 0.05))])
     k = np.concatenate([edge[:199], np.sqrt(edge[199:-1] * edge[200:])])
     powers = (edge[199:-1] ** (1 - beta) - edge[200:] ** (1 - beta)) / (beta - 1)
@@ -34,9 +34,9 @@ def binned(alpha: float, beta: float) -> tuple[Host, Host, Host]:
 
 
 def measured(alpha: float, beta: float, lr: float, steps: int = 300_000) -> dict[str, float]:
-    """Measure exponents from sums over modes, with its own bisection for kappa and recursion for one-pass SGD.
+    """Measure exponents from sums over modes, an independent bisection for kappa, and a recursion for one-pass SGD.
 
-    lr : in units of 1 / sum lambda. With a large rate, the noise that dominates phase III dominates earlier.
+    lr : learning rate times sum lambda. At a large rate, the SGD noise of phase III dominates after fewer steps.
     """
     lam, h, v2 = binned(alpha, beta)
     losses = {"flow": [v2 @ np.exp(-2 * lam * t) for t in (1e5, 1e6)], "width": [], "examples": []}
@@ -48,7 +48,7 @@ def measured(alpha: float, beta: float, lr: float, steps: int = 300_000) -> dict
     rate = lr / float(h @ lam)
     move = lam * rate * steps > 1e-8
     v2, z, noise = (np.append(a[move], rest) for a, rest in ((v2, v2[~move].sum()), (lam * rate, 0), (h * lam**2, 0)))
-    step = np.diag(1 - 2 * z + 2 * z * z) + rate**2 * noise[:, None]  # the loss is the sum over all modes
+    step = np.diag(1 - 2 * z + 2 * z * z) + rate**2 * noise[:, None]  # noise grows with the loss, a sum over modes
     losses["sgd"] = [(np.linalg.matrix_power(step, count) @ v2).sum() for count in (steps // 10, steps)]
     return {name: float(np.log10(pair[0] / pair[1])) for name, pair in losses.items()}
 
@@ -56,7 +56,7 @@ def measured(alpha: float, beta: float, lr: float, steps: int = 300_000) -> dict
 def at_the_best_width(alpha: float, beta: float, noise: float) -> dict[str, float]:
     """Return the exponents of the least loss and of the best width, between budgets of 1e8 and 1e10.
 
-    noise : the weight of SGD's noise, which is added to the flow's loss.
+    noise : factor of the SGD noise, which is added to the loss of gradient flow.
     """
     spectrum, found = an.power_law(alpha, beta, 10**11), []
     lam, h = spectrum[0].eigenvalue, spectrum[0].multiplicity
@@ -75,7 +75,7 @@ def at_the_best_width(alpha: float, beta: float, noise: float) -> dict[str, floa
 
 @pytest.mark.parametrize(("alpha", "beta", "phase"), [(1.5, 1.8, "Ia"), (2.5, 4.0, "II"), (1.5, 3.8, "III")])
 def test_exponents_of_each_phase(alpha: float, beta: float, phase: str) -> None:
-    """Check that six exponents are within 0.02 of independent sums, and other phases' budget exponents are not."""
+    """Check that six exponents are within 0.02 of independent sums, unlike the budget exponents of other phases."""
     want = an.exponents(alpha, beta)
     assert want.phase == phase
     noisy = phase == "III"

@@ -1,4 +1,4 @@
-"""Test eigenvalues on the sphere and the cube, and learnabilities, against closed forms, matrices and draws."""
+"""Test eigenvalues on the sphere and the cube against closed forms and matrices, and learnabilities against draws."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_exponential_kernel_in_high_dimensions(d: int) -> None:
 
 @pytest.mark.parametrize("kind", ["ntk", "nngp"])
 def test_eigenvalues_put_the_kernel_together_again(kind: Any) -> None:
-    """Check k(t) = sum_l lambda_l h_l P_l(t) and its trace with SciPy's Gegenbauer polynomials, at d = 5."""
+    """Check k(t) = sum_l lambda_l h_l P_l(t) with SciPy's Gegenbauer polynomials at d = 5, and its value at t = 1."""
     d, t = 5, np.linspace(-0.9, 0.9, 31)
     modes = an.sphere_modes(an.kernel(SPEC), d, 80, kind=kind)
     a = d / 2 - 1
@@ -72,7 +72,7 @@ def test_eigenvalues_put_the_kernel_together_again(kind: Any) -> None:
 def test_the_circle_is_a_fourier_series() -> None:
     """At d = 2 the modes of each degree are cos and sin.
 
-    ReLU's eigenvalues equal the Fourier coefficients of the FFT, up to aliasing of 1/l^2.
+    Eigenvalues of a ReLU network equal the Fourier coefficients of an FFT, up to aliasing.
     """
     angle = 2 * np.pi * np.arange(2**14) / 2**14
     x = sqrt(2) * np.stack([np.cos(angle), np.sin(angle)], axis=1)
@@ -125,7 +125,7 @@ def test_modes_of_the_cube_are_those_of_its_whole_matrix(kind: Any) -> None:
 
 
 def draws(n: int, ridge: float, count: int = 25) -> tuple[Array, Array]:
-    """Return learnabilities (draws, 4) of products of 1 to 4 coordinates on the cube, and their sum over all modes."""
+    """Return learnabilities, (draws, 4), of products of 1 to 4 coordinates, and sums over all modes, (draws,)."""
     K, rng = an.kernel(SPEC).ntk(CUBE), np.random.default_rng(0)
     modes = np.stack([CUBE[:, level : 2 * level].prod(axis=1) for level in range(1, 5)], axis=1)
     learned, total = [], []
@@ -138,7 +138,7 @@ def draws(n: int, ridge: float, count: int = 25) -> tuple[Array, Array]:
 
 
 def errors_on_sphere(n: int, ridge: float, noise: float, count: int = 100) -> tuple[Array, Array]:
-    """Return test and training errors (draws,) of x_1 + sqrt((d+2)/d) x_1 x_2 on the sphere in d = 6.
+    """Return test and training errors, (draws,), for the target x_1 + sqrt((d+2)/d) x_1 x_2 on the sphere in d = 6.
 
     Each of the two terms has power 1.
     """
@@ -160,7 +160,7 @@ def theory(n: int, ridge: float = 0.0) -> Eigenlearning:
 
 
 def learnability_law(claim: Eigenlearning, n: int, ridge: float = 0.0) -> None:
-    """Learnabilities lie within 0.02 of the mean over 25 draws, whose standard error is below 0.01."""
+    """Claimed learnabilities are within 0.02 of the mean over 25 draws, whose standard error is below 0.01."""
     learned, _ = draws(n, ridge)
     assert learned.std(axis=0, ddof=1).max() / 5 < 0.01
     np.testing.assert_allclose(learned.mean(axis=0), claim.learnability[1:5], atol=0.02)
@@ -201,7 +201,7 @@ def test_learnabilities_add_up_to_the_number_of_examples() -> None:
 def test_errors_of_regression(n: int, ridge: float, noise: float) -> None:
     """Check test and training errors over 100 draws to 4 standard errors and 2 %.
 
-    Without the factor E0, the test error is off by more than 4 standard errors.
+    Without the overfitting factor E0, the predicted test error is off by more than 4 standard errors.
     """
     test, train = errors_on_sphere(n, ridge, noise)
     found = an.eigenlearning(an.sphere_modes(an.kernel(SPEC), 6, 40), n, ridge=ridge)
@@ -250,9 +250,9 @@ def test_modes_of_a_data_set() -> None:
 
 
 def test_levels_left_out_act_as_ridge() -> None:
-    """Cut at degree 30, a spectrum keeps the sum of its small eigenvalues in `rest`.
+    """A spectrum that is cut at degree 30 stores the sum of the omitted eigenvalues in `rest`.
 
-    Its learnabilities equal the learnabilities of a spectrum with 100 degrees.
+    Its learnabilities equal those of a spectrum with 100 degrees, up to 0.1 %.
     """
     cut, whole = (an.eigenlearning(an.sphere_modes(an.kernel(SPEC), 4, degree), 200) for degree in (30, 100))
     np.testing.assert_allclose(cut.learnability[:20], whole.learnability[:20], rtol=1e-3)
@@ -281,7 +281,7 @@ def test_the_limit_of_few_examples_and_errors() -> None:
 
 @pytest.mark.parametrize("d", [5, 10])
 def test_every_level_of_the_cube_is_that_of_its_matrix(d: int) -> None:
-    """Check the eigenvalues of all levels, the last included, with products of coordinates on all 2^d corners."""
+    """Check the eigenvalues of all levels, including the last, by sums over all 2^d corners."""
     corners = 1.0 - 2 * ((np.arange(2**d)[:, None] >> np.arange(d)) & 1)
     row = np.exp(corners @ corners[0] / d)  # k(x, corner 0)
     products = [np.prod(corners[:, :level], axis=1) for level in range(d + 1)]

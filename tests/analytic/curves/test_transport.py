@@ -1,4 +1,4 @@
-"""Test losses predicted at other numbers of examples against models, cross-validation and digits."""
+"""Test losses that are predicted for more or fewer examples against models, cross-validation and digits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LAM, V = np.arange(1, 301.0) ** -1.5, np.arange(1, 301.0) ** -0.8
 
 
 def law_of_models() -> None:
-    """Check that the mean over samples of 150 examples is the learning curve at 100 to 2400 examples."""
+    """Predictions from samples of 150 examples are, on average, the learning curve at 100 to 2400 examples."""
     rng, cells, found = np.random.default_rng(0), ((600, 3.0), (600, 20.0), (150, 1.0), (100, 1.0), (2400, 30.0)), []
     for _ in range(30):
         z = rng.standard_normal((150, 300))
@@ -29,7 +29,7 @@ def law_of_models() -> None:
 
 
 def law_of_cross_validation() -> None:
-    """At the sample's own size, the loss is n |y - f|^2 / tr(1 - H)^2, where H = K (K + ridge)^-1."""
+    """For the sample's own size, the predicted loss is n |y - f|^2 / tr(1 - H)^2, where H = K (K + ridge)^-1."""
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((40, 60)), rng.standard_normal((40, 2))
     K = x @ x.T / 60
@@ -39,7 +39,7 @@ def law_of_cross_validation() -> None:
 
 
 def law_of_digits() -> None:
-    """Check predictions from samples of 50 digits against regression of parity on 200 digits, for four ridges."""
+    """Compare losses predicted from 50 digits with those of regression of parity on 200 digits, for four ridges."""
     x, y = mn.datasets.digits().on_sphere().parity()
     K = an.kernel(mn.Sequential(*[mn.Dense(512, w_std=2**0.5, b_std=0.1), mn.ReLU()] * 3, mn.Dense(1))).ntk(x)
     rng, pairs = np.random.default_rng(0), []

@@ -1,4 +1,4 @@
-"""Test planes in the CUDA source, compiled as C++ with threads that run in turn from barrier to barrier."""
+"""Test the CUDA source for planes, compiled as C++. Its threads run one after another from barrier to barrier."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler on thi
 
 
 def by(edit: Callable[[str], str]) -> By:
-    """Return a context that runs blocks of the edited source, if wanted, and counts their launches."""
+    """Return a context manager that runs the edited source, if `wanted`, and counts its launches."""
 
     @contextmanager
     def context(wanted: bool) -> Iterator[list[int]]:
         asked = [0]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(threads, "cores", lambda: 1)  # one core's blocks share the C++ program's memory
+            patch.setattr(threads, "cores", lambda: 1)  # on more cores, blocks would share the program's memory
             patch.setattr(plan, "worth_compiling", lambda *_, **how: False)
             if wanted:
                 use_blocks(patch, edit)
@@ -82,8 +82,8 @@ NAMES = "relu", "abs, residual", "erf", "erf, diagonal", "gaussian"
 def test_kernels_by_blocks_are_the_kernels(dtype: str, name: str) -> None:
     """Kernels by blocks are nearly as accurate as NumPy's kernels.
 
-    The images are equal, opposite, near or black, or have size ratios of 1e4. At that ratio, `Kernel` expects an error
-    of 1e4 roundings for a pair of pixels, and less for means over pixels.
+    The images are equal, opposite, nearly equal or black, or differ in size by 1e4. For this ratio, `Kernel` expects
+    an error of 1e4 roundings for a pair of pixels, and a smaller error for means over pixels.
     """
     (spec, _), x = SPECS[name], images(dtype)
     infinite, truth = an.kernel(spec), image_kernels(spec, x)
@@ -139,7 +139,7 @@ def test_a_planted_error_is_found_out(name: str) -> None:
 def test_planes_that_a_block_cannot_hold_stay_fields(
     memory: int, fit: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Planes too large for a block stay fields.
+    """If the planes do not fit into a block, fields are used.
 
     For 4 x 5 pixels with margins of two lines, a plane has 80 numbers. A block holds planes for one slot and for
     window sums, and the totals of 128 threads.
@@ -151,9 +151,9 @@ def test_planes_that_a_block_cannot_hold_stay_fields(
 
 @pytest.mark.slow  # compiles planes that no other test needs
 def test_the_selves_are_fields_where_their_planes_fit_no_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planes of images with themselves (float64) are twice as large as those of pairs (float32).
+    """Planes for an image with itself (float64) are twice as large as those for pairs of images (float32).
 
-    If only the planes of pairs fit a block, the kernel does not change.
+    If only the planes for pairs fit into a block, the kernel does not change.
     """
     pytest.importorskip("numba", reason="needs the extra fast")
     monkeypatch.setattr(plan, "BYTES_WORTH_NUMBA", 0)

@@ -1,4 +1,4 @@
-"""Test pairs of vectors in the CUDA source, compiled as C++, against NumPy."""
+"""Test the CUDA source for pairs of vectors, compiled as C++, against NumPy."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ Array = np.ndarray[Any, Any]
 
 @contextmanager
 def numba(wanted: bool) -> Iterator[list[int]]:
-    """Use Numba at any size if wanted, otherwise never, and count its calls."""
+    """Use Numba for kernels of any size if `wanted`, otherwise never, and count its calls."""
     asked, plain = [0], numba_kernels.follow
 
     def follow(*arguments: Any) -> None:
@@ -68,7 +68,7 @@ def test_first_and_last_layers_of_other_kinds(end: str) -> None:
 
 
 def test_a_sum_carries_theta_if_its_shortcut_alone_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows behind a sum transform its Theta.
+    """If only the shortcut of a sum has weights, windows behind the sum transform its Theta.
 
     The planted error is a `Steps.add` that drops Theta at sums.
     """
@@ -84,7 +84,7 @@ def test_a_sum_carries_theta_if_its_shortcut_alone_does(monkeypatch: pytest.Monk
 
 
 def change(number: int, where: Any, value: Any) -> Callable[..., None]:
-    """Return `follow` with one number of one argument changed."""
+    """Return a `follow` that applies `value` to the entries `where` of argument `number`."""
 
     def planted(*arguments: Any) -> None:
         changed = list(arguments)
@@ -123,7 +123,7 @@ def test_windows_are_added_up_on_the_way_into_a_field(planted: Any, monkeypatch:
 def test_equal_images_stay_equal_behind_windows_that_are_added_up(
     roundings: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sums in the order of planes have more roundings than products, so D of equal windows is up to eight roundings."""
+    """Sums in the order of planes round more often than products. D of equal windows is then up to eight roundings."""
     monkeypatch.setattr("analytic.images.fields.ROUNDINGS", roundings)
     x = np.random.default_rng(0).standard_normal((20, 9, 8, 3)).astype(np.float32)
     with numba(True):
@@ -145,7 +145,7 @@ def test_a_planted_error_is_found_out(name: str, monkeypatch: pytest.MonkeyPatch
     ("dtype", "name"), thinned(product(DTYPES, sorted(SPECS.keys() - {"zeros trained", "erf first"})), every=2)
 )
 def test_kernels_with_planes_are_the_kernels(dtype: str, name: str) -> None:
-    """Kernels with planes are as accurate as NumPy's, for equal, opposite, near, scaled and black images."""
+    """Kernels with planes are as accurate as NumPy's for equal, opposite, nearly equal, scaled and black images."""
     (spec, _), x = SPECS[name], images(dtype)
     infinite, truth = an.kernel(spec), image_kernels(spec, x)
     plain = infinite.both(x)
@@ -160,9 +160,9 @@ def test_kernels_with_planes_are_the_kernels(dtype: str, name: str) -> None:
 
 
 def test_only_large_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only large kernels are compiled: four images of 16 x 16 with four ReLUs, or three with other activations.
+    """Kernels of at least four 16 x 16 images are compiled for four ReLU layers, and of at least three for Erf.
 
-    Three images with ReLUs are too few, and so are five in float32. Nothing is compiled without Numba, without a
+    In float32, ReLU layers need at least six images. Nothing is compiled without Numba, without a
     closed form, or with strides.
     """
 
@@ -187,9 +187,9 @@ def test_only_large_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_pairs_with_other_images_all_count() -> None:
-    """Three images with three others make nine pairs, enough for planes.
+    """Three images and three others give nine pairs, enough for planes.
 
-    The four pairs counted for three images with themselves are too few.
+    For three images with themselves, only four pairs are counted, which are too few.
     """
     net = mn.Sequential(*[mn.Conv2d(8, 3), mn.ReLU()] * 4, mn.GlobalAvgPool(), mn.Dense(1))
     steps, x = an.kernel(net)._program((16, 16, 3)), np.ones((3, 16, 16, 3))

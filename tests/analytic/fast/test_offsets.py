@@ -1,4 +1,4 @@
-"""Test which steps run offset by offset, and which poolings planes add up."""
+"""Test which steps run offset by offset, and which poolings are added up by planes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FOLLOWED: dict[str, tuple[list[mn.spec.Layer], int]] = {
 
 @pytest.mark.parametrize("name", FOLLOWED)
 def test_steps_up_to_the_first_that_offsets_do_not_know(name: str) -> None:
-    """Check the number of leading steps that offsets support, or 0 if there is no activation among them."""
+    """Check how many leading steps can run offset by offset. The number is 0 if none of them is an activation."""
     layers, count = FOLLOWED[name]
     assert offsets.split(an.kernel(mn.Sequential(*layers, mn.Flatten()))._program((6, 6, 2))) == count
 

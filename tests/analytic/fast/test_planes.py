@@ -46,7 +46,7 @@ test_frozen = steps.test_frozen_weights_have_no_theta
 
 @pytest.fixture(scope="module", autouse=True)
 def numba() -> Iterator[None]:
-    """Use Numba at any size."""
+    """Use Numba for kernels of any size."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "BYTES_WORTH_NUMBA", 0)
         yield
@@ -56,7 +56,7 @@ def numba() -> Iterator[None]:
 
 
 def least_memory(program: Any, shape: tuple[int, ...], item: int, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Find by bisection the smallest memory of a block that planes are reported to fit."""
+    """Find by bisection the smallest memory of a block into which the planes are reported to fit."""
     low, high = 0, 2**30
     while high - low > 1:
         middle = (low + high) // 2
@@ -70,9 +70,9 @@ def least_memory(program: Any, shape: tuple[int, ...], item: int, monkeypatch: p
 def test_planes_that_are_said_to_fit_a_block_do(
     kernel: tuple[int, int], depth: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The least memory that is reported to fit is one to three times what a block needs.
+    """The least memory that is reported to suffice is one to three times the memory that a block needs.
 
-    A block needs lines, margins, and slots for sums within sums.
+    A block needs memory for lines, margins, and the slots of nested sums.
     """
     conv, shape = mn.Conv2d(4, kernel), (6, 9, 2)
     body: mn.spec.Layer = mn.ReLU()
@@ -139,7 +139,7 @@ WIDE = (mn.Conv2d(4, (5, 4)), mn.GELU(), mn.Conv2d(4, (1, 7)), mn.ReLU(), mn.Avg
 def test_each_term_of_a_bound_is_what_is_taken(
     shape: tuple[int, ...], dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Compare the arrays per core, per image, and per image and core with their terms in the bound."""
+    """Compare the sizes of the arrays per core, per image, and per image and core with the terms of the bound."""
     k, x, found = an.kernel(mn.Sequential(*WIDE)), np.ones((3, *shape), dtype), list[tuple[int, ...]]()
     follow, item = offsets.Planes.follow, np.dtype(dtype).itemsize
 

@@ -1,4 +1,4 @@
-"""Test read-outs by weighted sums of planes against fields of all pairs that are pooled by the formulas."""
+"""Compare read-outs by weighted sums of planes with fields of all pairs of pixels, pooled by the formulas."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Array = np.ndarray[Any, Any]
 
 @contextmanager
 def by_fields() -> Iterator[None]:
-    """Run without planes."""
+    """Compute kernels without planes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "planes", lambda: None)
         yield
@@ -32,7 +32,7 @@ def by_fields() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def numba(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use planes at any size."""
+    """Use planes for kernels of any size."""
     monkeypatch.setattr(planes, "BYTES_WORTH_NUMBA", 0)
 
 
@@ -62,7 +62,7 @@ def drawn(rng: np.random.Generator) -> tuple[mn.Sequential, Array]:
 
 
 def distance(spec: mn.Sequential, x: Array) -> float:
-    """Return the largest difference in K and Theta, relative to the largest entry.
+    """Return the largest difference in K and Theta with and without planes, relative to the largest entry.
 
     The kernels are those of x with x, and of x[:2] with x[1:].
     """
@@ -74,7 +74,7 @@ def distance(spec: mn.Sequential, x: Array) -> float:
 
 
 def law(specs: int, seed: int) -> float:
-    """Return the largest distance over this many random specs, and check that weighted sums suffice for each."""
+    """Return the largest distance over `specs` random specs, and check that weighted sums suffice for each."""
     rng, worst = np.random.default_rng(seed), 0.0
     for _ in range(specs):
         spec, x = drawn(rng)
@@ -85,7 +85,7 @@ def law(specs: int, seed: int) -> float:
 
 @pytest.mark.parametrize("specs", [12, pytest.param(200, marks=pytest.mark.slow)])
 def test_read_outs_are_fields_that_are_pooled(specs: int) -> None:
-    assert law(specs, specs) < 1e-11  # 4e-13 for Theta of images that differ by 1e-9, otherwise 1e-14
+    assert law(specs, specs) < 1e-11  # it is 4e-13 for Theta of images that differ by 1e-9, otherwise 1e-14
 
 
 CONV = mn.Conv2d(4, 3, w_std=1.4, b_std=0.3)
@@ -97,13 +97,13 @@ TWICE = mn.Sequential(
 
 
 def wrong_weights(change: Callable[[Array, Array, float], Any]) -> Any:
-    """Return `Readout.weights` with its result changed."""
+    """Return a `Readout.weights` that applies `change` to its result."""
     right = vars(Readout)["weights"].func
     return property(lambda self: change(*right(self)))
 
 
 def plain_mean(self: Readout, number: int, row: PoolCoefficients, layout: Any) -> PoolCoefficients:
-    """Return the amount each pooling subtracts, averaged with equal weight on every pixel."""
+    """Return the amount that each pooling subtracts, averaged over pixels with equal weights."""
     own = row.own.right.reshape((-1, *row.grid)).mean(axis=(1, 2), keepdims=True)
     return row._replace(own=layout.spread(own), share=None, mean=None, grid=(1, 1))
 

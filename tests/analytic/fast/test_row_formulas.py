@@ -1,4 +1,4 @@
-"""Test the formulas for pairs of vectors, evaluated as written by NumPy, against NumPy's own steps."""
+"""Evaluate the formulas for pairs of vectors in NumPy as written, and compare them with the NumPy steps."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_layers_of_two_parts(layer: Any) -> None:
 
 @pytest.mark.parametrize("name", ["dense", "homogeneous", "end"])
 def test_a_wrong_text_is_found_out(name: str) -> None:
-    """Negative control: the check fails if a step's numbers are off by one float32 rounding."""
+    """Negative control: the check fails if the coefficients of a step are off by 1e-7, about a float32 rounding."""
     right, x = row_formulas.texts, inputs("many", "float64")
 
     def texts(*of: Any) -> Any:
@@ -114,11 +114,11 @@ class Doubling(Step):
         return rows.to(self.factor * rows.q, self.factor * rows.theta), {"rows": rows.q}
 
     def pairs(self, pairs: Any, row: Any) -> None:
-        """Keep the angles."""
+        """Leave the angles unchanged."""
 
 
 class Filling(Affine):
-    """A library step with a part that works only on arrays."""
+    """A library step whose `tangents` requires an array."""
 
     def tangents(self, pairs: Any, row: Any) -> None:
         pairs.tau.fill(0.25)
@@ -136,7 +136,7 @@ an.lower.register(Other)(lambda layer, site, parametrization: (layer.step,))
 
 @pytest.mark.parametrize("step", [Doubling(), Filling(2.0, 0.0, 1.0, 0.0)])
 def test_users_steps_may_be_anything(step: Step) -> None:
-    """NumPy runs users' steps, whatever they and their coefficients are. The steps before them are compiled."""
+    """NumPy runs users' steps, of whatever type they and their coefficients are. The steps before are compiled."""
     layer = Other()
     object.__setattr__(layer, "step", step)
     kernel = an.kernel(mn.Sequential(mn.Dense(8), mn.ReLU(), mn.Dense(8), layer, mn.ReLU(), mn.Dense(1)))

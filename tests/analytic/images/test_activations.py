@@ -1,4 +1,4 @@
-"""Test Theta of images through activations: the previous layer's contribution, at any learning rate of its weights."""
+"""Test how activations transform Theta of images, for any learning rates of the weights and biases before them."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ class BiasesOnly(Parametrization):
 @pytest.mark.parametrize("phi", [mn.ReLU(), mn.LeakyReLU(0.1), mn.Abs(), mn.Erf(), mn.Tanh()], ids=repr)
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=repr)
 def test_frozen_weights_with_trained_biases(phi: mn.spec.Layer, end: mn.spec.Layer) -> None:
-    """With one hidden layer, the mean over networks is Theta at every width. The check fails without the biases."""
+    """With one hidden layer, the mean over networks is Theta at every width. A Theta without the biases fails."""
     x = np.random.default_rng(0).standard_normal((2, 3, 3, 2))
     spec = mn.Sequential(mn.Conv2d(4, w_std=2**0.5, b_std=0.7), phi, end, mn.Dense(4))
     k, upper = an.kernel(spec, BiasesOnly()), np.triu_indices(2)
     _, drawn = kernels(spec, x, 4000, parametrization=BiasesOnly())
     assert_mean("Theta", drawn, k.ntk(x)[upper])
     with pytest.raises(AssertionError, match="z = "):
-        assert_mean("Theta without the biases' share", drawn, k.nngp(x)[upper])  # of the readout only
+        assert_mean("Theta without the biases' share", drawn, k.nngp(x)[upper])  # Theta of the readout
 
 
 def patches_apart(phi: mn.spec.Layer, scale: float = 1.0) -> float:
-    """Return the largest difference between image kernels behind one convolution and means of patches' kernels."""
+    """Return the largest difference of image kernels behind one convolution from means over kernels of patches."""
     x = images(4, (4, 3, 2)) * np.geomspace(0.05, 2, 12).reshape((4, 3, 1))
     x[2], x[3, :2] = -x[1], 0
     patches = np.stack([x[:, i : i + 2, j : j + 2].reshape(4, 8) for i in range(3) for j in range(2)], axis=1)
@@ -66,7 +66,7 @@ def patches_apart(phi: mn.spec.Layer, scale: float = 1.0) -> float:
 
 @pytest.mark.parametrize("phi", [mn.ReLU(), mn.Erf(), mn.GELU(), mn.Tanh(), mn.Softplus(), mn.Swish()], ids=repr)
 def test_behind_one_convolution_images_are_means_over_their_patches(phi: mn.spec.Layer) -> None:
-    """Check bright, dim, opposite and black pixels. Weights that are 1e-6 larger give larger errors."""
+    """Check bright, dim, opposite and black pixels. Errors are larger if the weights are 1e-6 too large."""
     assert patches_apart(phi) < 1e-9
     assert patches_apart(phi, 1 + 1e-6) > 1e-8
 
@@ -84,7 +84,7 @@ def test_steps_of_ones_own_may_ask_equal_pixels_for_inner_products() -> None:
 
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=repr)
 def test_quadratures_of_tiny_images_are_linear(end: mn.spec.Layer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tiny images tanh(u) = u. The check fails if the number that replaces a root of 0 is larger."""
+    """For tiny images tanh(u) = u. The check fails if roots of 0 are replaced by a larger number."""
     x, conv = images(4, (4, 3, 2)), mn.Conv2d(4)
 
     def error(scale: float) -> float:

@@ -1,4 +1,4 @@
-"""Test kernels of attention at degenerate inputs against mpmath's recursion over all pairs of positions."""
+"""Compare kernels of attention on degenerate inputs with an mpmath recursion over all pairs of positions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def attending(layer: mn.GlobalSelfAttention, K: Any, N: int) -> Any:
 
 
 def cubed(K: Any, T: Any, gain: Any, N: int) -> tuple[Any, Any]:
-    """Return gain K_ab sum_st K_st^2 for each pair of examples, and its Theta, including queries, keys and values."""
+    """Return gain K_ab sum_st K_st^2 for each pair of examples, and its Theta with trained queries, keys and values."""
     L, after, theta = K.rows // N, mp.matrix(K.rows, K.cols), mp.matrix(K.rows, K.cols)
     for n, m in np.ndindex(N, N):
         places = [(n * L + s, m * L + t) for s, t in np.ndindex(L, L)]
@@ -76,7 +76,7 @@ def exact(phi: mn.spec.Layer, layer: mn.GlobalSelfAttention, x: Array) -> tuple[
 def degenerate(rng: np.random.Generator, near: bool) -> Array:
     """Return equal, opposite, zero, reversed and padded sequences.
 
-    near : add sequences parallel up to 1e-5, 1e-8 and 1e-12.
+    near : if True, add sequences that are parallel up to 1e-5, 1e-8 and 1e-12.
     """
     a, side = rng.standard_normal((2, 3, 4))
     cut = a.copy()
@@ -104,7 +104,7 @@ def largest(
 
 @pytest.mark.parametrize("name", ["identity", "padding left out", "random weights"])
 def test_exact_at_equal_opposite_zero_and_padded_sequences(name: str) -> None:
-    """Check that errors are below 1e-11, and above it if w_std is off by 1e-9."""
+    """Check that errors are below 1e-11, but not if w_std is off by 1e-9."""
     x = degenerate(np.random.default_rng(1), near=False)
     assert max(largest(mn.ReLU(), LAYERS[name], x)) < 1e-11
     assert max(largest(mn.ReLU(), LAYERS[name], x, 1 + 1e-9)) > 1e-11
@@ -119,9 +119,9 @@ def test_the_shortest_sequences(name: str, length: int) -> None:
 
 
 def test_nearly_parallel_sequences() -> None:
-    """The NNGP is exact.
+    """The NNGP is right to 1e-11.
 
-    The NTK of ReLU resolves angles after sums to the root of the precision, as after a pooling.
+    For ReLU, the NTK resolves angles behind sums only to the root of the precision, as behind a pooling.
     """
     x = degenerate(np.random.default_rng(1), near=True)
     assert max(largest(mn.Erf(), LAYERS["softmax"], x)) < 1e-11
@@ -136,7 +136,7 @@ def test_cubes_of_large_variances_in_single_precision() -> None:
     x = 3e5 * degenerate(np.random.default_rng(1), near=False)
     for a, b in zip(k.both(x.astype(np.float32)), k.both(x), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-6 * b.max())
-    one = an.kernel(mn.Sequential(LAYERS["random weights"], mn.Flatten())).ntk(x[:4, :1])  # of a single position
+    one = an.kernel(mn.Sequential(LAYERS["random weights"], mn.Flatten())).ntk(x[:4, :1])  # a single position
     np.testing.assert_allclose(one, 4 * (1.5 * 1.2) ** 2 * ((x[:4, 0] @ x[:4, 0].T) / 4) ** 3, rtol=1e-13)
 
 
@@ -152,7 +152,7 @@ def test_single_precision_blocks_and_diagonals() -> None:
     for a, b in zip(whole, k.both(x.astype(np.float32)), strict=True):
         assert b.dtype == np.float32
         np.testing.assert_allclose(b, a, rtol=0, atol=1e-5 * a.max())
-    parts = zip(whole, k.both(x[:3], x[3:]), k.diag(x), (1e-12, 1e-8), strict=True)  # Theta: angles after sums
+    parts = zip(whole, k.both(x[:3], x[3:]), k.diag(x), (1e-12, 1e-8), strict=True)  # Theta needs angles behind sums
     for a, b, d, digits in parts:
         np.testing.assert_allclose(b, a[:3, 3:], rtol=0, atol=digits * a.max())
         np.testing.assert_allclose(d, np.diag(a), rtol=1e-12)
@@ -164,7 +164,7 @@ def test_single_precision_blocks_and_diagonals() -> None:
 def test_without_activations_sums_over_positions_keep_their_digits() -> None:
     """A float32 sum over 200 positions is right to four roundings.
 
-    Its diagonal equals `diag`, not the bound on the variance.
+    The diagonal of the kernel equals `diag`, not the bound on the variance.
     """
     k = an.kernel(mn.Sequential(mn.Conv1d(4, 1), LAYERS["random weights"], mn.Flatten(), mn.Dense(1)))
     x = np.random.default_rng(0).standard_normal((4, 200, 2))
@@ -176,7 +176,7 @@ def test_without_activations_sums_over_positions_keep_their_digits() -> None:
 def missing_pixels(ones: bool) -> tuple[Array, list[Array]]:
     """Return images with some pixels set to 0, and each image's other pixels as a row.
 
-    One of the other pixels is 0 except in its channel of ones.
+    One of the other pixels is 0, except in the channel of ones if `ones` adds it.
     """
     rng = np.random.default_rng(0)
     x, missing = rng.standard_normal((3, 4, 5, 2)), rng.random((3, 4, 5)) < 0.3

@@ -1,4 +1,4 @@
-"""Test infinite convolutional networks against reference values and brute force, and with laws and bad input."""
+"""Test kernels of infinitely wide convolutional networks against reference values, brute force and laws."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ CLOSED = (mn.ReLU(), mn.ReLU(), mn.LeakyReLU(0.2), mn.Abs(), mn.Erf(), mn.Sin())
 
 @st.composite
 def windows(draw: st.DrawFn, shape: tuple[int, ...], pool: bool = False) -> mn.spec.Layer:
-    """Draw a convolution or pooling that fits.
+    """Draw a convolution or pooling that fits the shape.
 
-    Kernels larger than the image and strides that do not divide it are included.
+    Windows can be larger than the image, and strides need not divide its size.
     """
     two = len(shape) == 3
     size = st.integers(1, 4)
@@ -142,7 +142,7 @@ def image_cases(draw: st.DrawFn) -> tuple[mn.Sequential, Array]:
 
 
 def law_brute_force(case: tuple[mn.Sequential, Array]) -> None:
-    """Image NNGP and NTK equal those of all pixel covariances, propagated layer by layer."""
+    """The NNGP and NTK of images equal those from the covariances of all pixels, propagated layer by layer."""
     spec, x = case
     try:
         got = an.kernel(spec).both(x)
@@ -213,7 +213,7 @@ def test_float32_of_images_in_general_position() -> None:
 
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flatten", "pool"])
 def test_windows_of_one_row_and_of_one_column(end: mn.spec.Layer) -> None:
-    """On square images, the axes of a window differ only in their order."""
+    """Check windows of one row and of one column on square images, whose axes differ only in their order."""
     x = images(3, (5, 5, 2))
     hidden = [mn.Conv2d(4, kernel, w_std=1.4, b_std=0.3) for kernel in ((3, 3), (1, 3), (3, 3), (3, 1), (1, 3))]
     spec = mn.Sequential(*[layer for conv in hidden for layer in (conv, mn.ReLU())], end, D)
@@ -223,7 +223,7 @@ def test_windows_of_one_row_and_of_one_column(end: mn.spec.Layer) -> None:
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flatten", "pool"])
 @pytest.mark.parametrize("black", [2, 6], ids=["an image", "all images"])
 def test_black_images_in_float32(black: int, end: mn.spec.Layer) -> None:
-    """Numbers left in a tile can underflow when squared."""
+    """Check black images in float32, in which numbers left in a tile can underflow when squared."""
     x = images(6, (6, 6, 2)).astype(np.float32)
     x[:, :3] = 0
     x[6 - black :] = 0
@@ -235,9 +235,9 @@ def test_black_images_in_float32(black: int, end: mn.spec.Layer) -> None:
 
 @pytest.mark.parametrize("phi", [mn.Erf(), mn.GELU()], ids=["erf", "gelu"])
 def test_float32_of_a_black_image_next_to_bright_ones(phi: mn.spec.Layer) -> None:
-    """A distance divided by a product of norms, one of them 0, overflows in float32.
+    """In float32, a distance divided by a product of norms would overflow if one norm is 0.
 
-    Warnings are errors in this test.
+    Warnings are errors in this test, so an overflow fails it.
     """
     x = 1e5 * images(3, (6, 6, 2)).astype(np.float32)
     x[0] = 0
@@ -248,7 +248,7 @@ def test_float32_of_a_black_image_next_to_bright_ones(phi: mn.spec.Layer) -> Non
 
 
 def test_grids_that_take_equal_room_do_not_share_views() -> None:
-    """Grids such as (2, 3) and (3, 3) take equal room when rounded to cache lines, and one array holds each in turn."""
+    """Grids such as (2, 3) and (3, 3) need equal memory, rounded to cache lines, and use one array in turn."""
     across, along = mn.Conv2d(4, (3, 1), w_std=R2), mn.Conv2d(4, (1, 3), w_std=R2)
     for grid, taller in (
         ((2, 3), (along, mn.Conv2d(4, (2, 1), padding=((1, 1), (0, 0))), along)),
@@ -341,7 +341,7 @@ def test_sequences_are_images_of_one_row() -> None:
 
 
 def test_shifted_images_and_circular_networks() -> None:
-    """With circular padding and pooling, a shifted image has the kernel of the original."""
+    """With circular padding and global pooling, a shifted image has the kernel of the original."""
     x = images(2, (4, 5, 3))
     moved = np.roll(x, (1, 2), axis=(1, 2))
     spec = mn.Sequential(*[conv(padding="circular"), mn.ReLU()] * 2, mn.GlobalAvgPool(), D)
@@ -373,7 +373,7 @@ def test_degenerate_images(end: mn.spec.Layer) -> None:
 
 
 def test_black_images_stay_equal_through_a_pooling() -> None:
-    """Black images stay equal at any index among others.
+    """Black images remain equal to one another, at any index of the batch.
 
     The kink of ReLU would increase an angle's rounding error to its square root.
     """

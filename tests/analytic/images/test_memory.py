@@ -71,7 +71,7 @@ def taken(spec: mn.Sequential, shape: tuple[int, ...], dtype: str = "float64", p
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", CASES)
 def test_a_call_takes_what_it_is_said_to(name: str, dtype: str) -> None:
-    least = 0.1 if dtype == "float64" else 0.05  # each image with itself is in float64
+    least = 0.1 if dtype == "float64" else 0.05  # each image with itself is computed in float64
     assert least < taken(*CASES[name], dtype) <= 1
 
 
@@ -108,7 +108,7 @@ PLACES: dict[str, tuple[mn.spec.Layer, ...]] = {
 
 
 def made(spec: mn.Sequential, n: int) -> int:
-    """Count the arrays that kernels of n images allocate, pair by pair, in strips."""
+    """Count the arrays that kernels of n images allocate on one thread."""
     kernel, x = an.kernel(spec), images(n, 4, 5, 2)
     with counted(Workspace, "new") as arrays:
         alone(kernel.both, x)

@@ -50,7 +50,7 @@ def exact(spec: mn.Sequential, x: Array) -> tuple[Array, ...]:
 
 @pytest.mark.parametrize("name", SPECS)
 def test_every_pair_of_pixels_is_right(name: str) -> None:
-    """Check kernels of x with x2, of equal pixels, and means over equal or all pairs, to 1e-14 or to 1e-8."""
+    """Check kernels of all pairs and of x with x2 to 1e-14, and equal pixels and means over pairs to 1e-8."""
     x, spec = images(), SPECS[name]
     k, pooled = an.kernel(spec), an.kernel(mn.Sequential(*spec, mn.GlobalAvgPool()))
     for kind, want in zip(("nngp", "ntk"), exact(spec, x), strict=True):
@@ -60,7 +60,7 @@ def test_every_pair_of_pixels_is_right(name: str) -> None:
         )
         assert whole.shape == want.shape
         most = float(want.max())
-        digits = 1e-9 if (kind, name) == ("ntk", "pooling") else 1e-14  # error of the oracle: angles of equal pixels
+        digits = 1e-9 if (kind, name) == ("ntk", "pooling") else 1e-14  # the oracle's error at angles of equal pixels
         np.testing.assert_allclose(whole, want.astype(float), rtol=0, atol=digits * most)
         np.testing.assert_allclose(beside, whole[:2, 2:], rtol=0, atol=1e-14 * most)
         np.testing.assert_allclose(equal, np.einsum("nmabab->nmab", whole), rtol=0, atol=1e-8 * most)
@@ -73,7 +73,7 @@ def check_networks() -> None:
     body, x, E = mn.Sequential(conv(3), mn.ReLU(), conv(2, stride=2)), images()[3:], 1500
     net = mn.Network(mn.Sequential(*body, mn.Flatten()), x.shape[1:])
     theta = net.init(np.random.default_rng(0), ensemble=E)
-    f = np.asarray(net(theta, x)).reshape((E, 2, 2, 2, 2))  # pixels of 2 x 2, two channels
+    f = np.asarray(net(theta, x)).reshape((E, 2, 2, 2, 2))  # 2 x 2 pixels, two channels
     K = np.einsum("enhwc,emijc->enmhwij", f, f) / 2
     full = np.asarray(mn.ntk_full(net, theta, x)).reshape((E, 2, 2, 2, 2, 2, 2, 2, 2))
     both = an.kernel(body).pixels(x)
@@ -108,7 +108,7 @@ def test_sequences_single_precision_and_nothing() -> None:
 
 
 def test_blocks_of_pixels_are_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check tiles of one image and of two."""
+    """Check that tiles of one image and of two images give the whole kernel."""
     k, x = an.kernel(SPECS["pooling"]), images()
     whole = k.pixels(x)
     for size in (12, 24):

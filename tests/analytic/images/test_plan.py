@@ -33,7 +33,7 @@ def blank(*shape: int) -> Any:
 
 
 def planned(spec: mn.Sequential, x: Any, other: Any = None) -> ImagePlan:
-    """Return the plan without planes."""
+    """Return the image plan of a spec, without planes."""
     return replace(plan_images(an.kernel(spec)._program(x.shape[1:]), Examples(x, other)), by_offsets=0)
 
 
@@ -115,7 +115,7 @@ def test_tiles_of_tall_kernels_are_those_of_the_taller_side() -> None:
 
 
 def test_tiles_of_pixels_hold_so_many_numbers() -> None:
-    """A tile has at least one image on each side, and at most as many as there are."""
+    """A tile has at least one image on each side, and at most as many as the kernel has."""
     plan = planned(mn.Sequential(CONV, mn.ReLU()), blank(2, 8, 8, 1))
     for F, n, size in ((64, 99, 16), (64, 9, 9), (1000, 9, 1), (1025, 9, 1), (2, 1000, 512)):
         assert engine.images_per_tile(replace(plan, pixels=(1, F)), n) == size
@@ -128,9 +128,9 @@ def test_tiles_of_pixels_hold_so_many_numbers() -> None:
 def test_so_many_images_meet_themselves_at_a_time(
     phi: mn.spec.Layer, most: int, n: int, host: bool, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At most a quarter of a piece's pairs go together, because more arrays are in use.
+    """At most a quarter of the pairs of a piece are processed together, because more arrays are in use.
 
-    At most a quarter of the images go together, to use four cores.
+    At most a quarter of the images are processed together, so that four cores can be used.
     """
     monkeypatch.setattr(engine, "on_host", lambda xp: host)
     monkeypatch.setattr(engine, "pairs_at_once", lambda plan: most)
@@ -147,9 +147,9 @@ def memory(plan: ImagePlan, *x: Any, size: int | None = None, cores: int = 1) ->
 
 
 def test_memory_grows_by_what_is_recorded_of_each_image() -> None:
-    """Memory grows by float64 D and Theta of each pooled pixel, for x1 and x2.
+    """Memory grows by D and Theta, in float64, of each pooled pixel of x1 and x2.
 
-    Without a pooling to record, it does not grow.
+    If there is no pooling to record, it does not grow.
     """
     net = mn.Sequential(CONV, mn.AvgPool(2), CONV, mn.Residual(mn.Sequential(mn.ReLU(), CONV)), POOL)
     few, many, others = (blank(n, 8, 6, 1) for n in (900, 2500, 700))
@@ -200,9 +200,9 @@ def test_memory_of_fields_is_of_whole_ones_and_of_pieces(
 
 
 def test_memory_of_a_tile_grows_with_its_images() -> None:
-    """Memory is proportional to the prepared images, and a quadrature adds some for each pixel.
+    """Memory is proportional to the prepared images, and a quadrature adds memory for each pixel.
 
-    Results per pixel count eight times.
+    Results per pixel are counted eight times.
     """
     x = blank(900, 8, 6, 7)
     for phi, series in ((mn.ReLU(), 0), (mn.GELU(), 0), (mn.Tanh(), 80_000)):
@@ -249,7 +249,7 @@ def test_progress_counts_the_tiles(end: mn.spec.Layer, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize(("end", "most"), [(FLAT, 128 * 128), (POOL, 16 * 16)], ids=repr)
 def test_small_kernels_stay_on_one_thread(end: mn.spec.Layer, most: int) -> None:
-    """Kernels of at most 2^20 pairs of pixels use one thread. Kernels with planes or quadratures use more."""
+    """Kernels of at most 2^20 pairs of pixels use one thread. Kernels with planes or quadratures use more threads."""
     one, plan = Examples(blank(1, 8, 8, 1), blank(most, 8, 8, 1)), planned(network(end), blank(1, 8, 8, 1))
     assert engine.is_small(plan, one)
     assert not engine.is_small(plan, Examples(blank(most + 1, 8, 8, 1), blank(1, 8, 8, 1)))

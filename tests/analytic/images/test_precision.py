@@ -51,7 +51,7 @@ def test_equal_opposite_and_black_images_at_every_scale(head: str, power: int, s
     kernel = an.kernel(network(head))
     nngp, ntk = kernel.both(10.0**power * x)
     scale = 10.0 ** (-power)
-    assert max(image_errors((nngp * scale * scale, ntk * scale * scale), truth)) < 4e-9  # angles of 0 in the truth
+    assert max(image_errors((nngp * scale * scale, ntk * scale * scale), truth)) < 4e-9  # the oracle's error at angle 0
     assert not np.any([nngp[5], ntk[5]])
     for k, d in zip((nngp, ntk), kernel.diag(10.0**power * x)):
         np.testing.assert_allclose(np.diagonal(k), d, rtol=1e-14)
@@ -185,7 +185,7 @@ def test_images_out_of_range_have_names() -> None:
 
 
 def test_smooth_activations_of_images_in_several_pieces() -> None:
-    """For 24 x 24 pixels, an activation works on the pairs piece by piece, and each piece has its own rows."""
+    """For 24 x 24 pixels, an activation works on the pairs piece by piece, and each piece has its own coefficients."""
     x = np.random.default_rng(0).standard_normal((2, 24, 24, 1)) * np.linspace(0.1, 3, 24)[:, None, None]
     mirrored = x[:, ::-1]
     kernel = an.kernel(mn.Sequential(mn.Conv2d(4, 3), mn.Erf(), mn.GlobalAvgPool(), mn.Dense(1)))
@@ -251,7 +251,7 @@ def test_an_entry_that_is_too_large_is_told_by_its_pair(F: int) -> None:
 
 
 def test_where_zeros_stand_does_not_tell_opposites() -> None:
-    """Opposites are found although -0.0 equals 0.0. Black images have no opposite."""
+    """Opposite images are found whatever the signs of their zeros. Black images have no opposite."""
     for x in ([[1.0, -0.0], [-1.0, -0.0]], [[1.0, 0.0], [-1.0, -0.0]], [[3.0, 0.0], [0.0, 0.0], [-3.0, 0.0]]):
         assert precision.holds_opposites(np.array(x))
     for x in ([[0.0, -0.0], [0.0, 0.0]], [[1.0, 0.0], [1.0, -0.0]], [[1.0, -1.0], [-1.0, -1.0]]):

@@ -31,7 +31,7 @@ def inside(axis: Axis, p: int, s: int) -> int | None:
 
 @pytest.mark.parametrize("axis", AXES, ids=repr)
 def test_windows_read_each_pixel_that_is_inside(axis: Axis) -> None:
-    """Each shift reads one run for each stretch of pixels without a jump.
+    """For each shift, pixels that are one stride apart are read as one slice. A jump begins another slice.
 
     `window_matrix` counts how often each window contains each pixel.
     """
@@ -50,9 +50,9 @@ def test_windows_read_each_pixel_that_is_inside(axis: Axis) -> None:
 
 @pytest.mark.parametrize("axis", AXES, ids=repr)
 def test_sums_over_windows_are_sums_over_their_pixels(axis: Axis) -> None:
-    """Whole sums and sums of some outputs are right.
+    """Sums for all outputs and for a range of outputs are right.
 
-    A pixel paired with an outside pixel adds the substitute for that pair.
+    If one pixel of a pair is outside the image, the substitute for that pair is added.
     """
     rng = np.random.default_rng(0)
     a, left, right = rng.standard_normal((2, axis.size, 3, axis.size, 2)), *rng.standard_normal((2, axis.size))
@@ -88,9 +88,9 @@ def test_sums_over_windows_are_sums_over_their_pixels(axis: Axis) -> None:
 def test_sums_across_and_along_the_lines_may_overwrite_the_field(
     rows: Axis, columns: Axis, limit: int, alone: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sums can overwrite the field if the grid stays the same and is in one piece.
+    """Sums can overwrite the field if the grid does not change and the field is one piece.
 
-    Sums across the lines use another array.
+    Sums across the lines are written to another array.
     """
     monkeypatch.setattr("analytic.images.pixel_pairs.BYTES_PER_PIECE", limit)
     layout = FieldLayout(np, np.dtype(np.float64), diagonal=False)
@@ -113,7 +113,7 @@ def test_sums_across_and_along_the_lines_may_overwrite_the_field(
 
 
 def test_an_activation_takes_a_field_in_pieces() -> None:
-    """For equal pixels, a piece has a `finer`-th of the images, but at least one.
+    """For equal pixels, a piece contains 1 / `finer` of the images, but at least one.
 
     A piece of other fields has at most BYTES_PER_PIECE / finer bytes, up to a line.
     """

@@ -1,4 +1,4 @@
-"""Test solves whose factor dask computes: equal answers, padding, a killed worker, and errors."""
+"""Test that solves with a factor from dask give equal answers, also with padding and after a kill, and test errors."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_finished_solve_factorises_nothing(client: Any, tmp_path: Path, monkey
 
 
 def stored(folder: Path, K: Array) -> Any:
-    """Return K in a file, as a memmap."""
+    """Store K in a file and return it as a memmap."""
     np.save(folder / "K.npy", K)
     return np.load(folder / "K.npy", mmap_mode="r")
 
@@ -115,12 +115,12 @@ def test_executors_of_others_have_no_client(client: Any) -> None:
 
 @pytest.mark.slow
 def test_a_worker_that_is_killed_costs_nothing_but_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kill a worker with signal 9 while the factor is computed."""
+    """Kill a worker with signal 9 while the factor is computed. The solve ends with equal coefficients."""
     monkeypatch.setattr(gram, "BLOCK", 128)
     x, y = data(2000)
     one = an.solve(KERNEL, x, y, ridge=RIDGE, store=tmp_path)
     for path in tmp_path.glob("cholesky-*/*"):
-        path.unlink()  # file of the first solve; only the kernel is kept
+        path.unlink()  # delete the files of the first solve, except the kernel
     with (
         distributed.LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=":0") as cluster,
         distributed.Client(cluster) as client,

@@ -1,4 +1,4 @@
-"""Test the scikit-learn estimators with scikit-learn's own checks, and every number against a longer computation."""
+"""Test the estimators by scikit-learn's own checks, and compare their results with longer computations."""
 
 import pickle
 import sys
@@ -45,7 +45,7 @@ def digits(n: int) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("model", MODELS, ids=repr)
 def test_scikit_learns_own_checks(model: Any) -> None:
-    """Only weight checks fail: leave-one-out omits an example's whole weight, and a finite time accepts no weights."""
+    """Only checks of weights fail. Leave-one-out omits the whole weight of an example, and finite times accept none."""
     timed = getattr(model, "time", inf) < inf
     left_out = isinstance(model, an.NTKClassifier | an.NNGPClassifier) or model.ridge == "loo"
     expected = ["check_sample_weights_not_overwritten"] if timed else []
@@ -55,7 +55,7 @@ def test_scikit_learns_own_checks(model: Any) -> None:
         found = check_estimator(model, on_fail=None)
     assert [check["check_name"] for check in found if check["status"] == "failed"] == expected
     skipped = {check["check_name"] for check in found if check["status"] == "skipped"}
-    assert skipped <= {"check_array_api_input"}  # scikit-learn 1.6 omits it silently
+    assert skipped <= {"check_array_api_input"}  # scikit-learn 1.6 omits this check silently
     assert len(found) > 50
 
 
@@ -69,7 +69,7 @@ def test_a_regressor_is_the_posterior_of_its_parts() -> None:
     assert np.allclose(cov, want_cov, rtol=1e-12)
     assert np.allclose(model.predict(x[40:], return_std=True)[1] ** 2, np.diagonal(cov), rtol=1e-8)
     early = an.NTKRegressor(depth=1, activation="erf", time=0.0).fit(x[:40], y[:40])
-    assert np.allclose(early.predict(x[40:]), y[:40].mean())  # untrained: the centre
+    assert np.allclose(early.predict(x[40:]), y[:40].mean())  # at time 0, the mean of the targets
 
 
 @pytest.mark.parametrize("model", [an.NTKRegressor(ridge=0.01), an.NNGPRegressor(ridge=0.01)], ids=repr)
@@ -80,7 +80,7 @@ def test_leave_one_out_is_leaving_one_out(model: Any) -> None:
     each = [model.__class__(**model.get_params()).fit(np.delete(x, i, 0), np.delete(y, i)).predict(x[i : i + 1])[0]
             for i in range(len(x))]  # fmt: skip
     assert np.allclose(model.leave_one_out(), each, rtol=1e-8, atol=1e-10)
-    assert abs(model.leave_one_out() - model.predict(x)).max() > 0.1  # negative control: the fit itself
+    assert abs(model.leave_one_out() - model.predict(x)).max() > 0.1  # negative control: predictions of the full fit
 
 
 def test_leave_one_out_is_as_large_as_the_targets() -> None:
@@ -97,7 +97,7 @@ MODES: list[dict[str, Any]] = [{}, {"time": 50.0}, {"ridge": "loo"}]
 
 @pytest.mark.parametrize("how", MODES, ids=str)
 def test_spreads_have_the_scale_of_normalised_targets(how: dict[str, Any]) -> None:
-    """Predicted deviations are those of separate fits to explicitly divided targets."""
+    """Predicted standard deviations are those of a fit to explicitly normalised targets, times the targets' scale."""
     x, y = digits(36)
     Y = np.stack([100 * y + 7, y + x[:, 20], np.full(36, 0.3)], axis=1)
     mean, std = Y[:30].mean(axis=0), np.append(Y[:30, :2].std(axis=0), 1.0)
@@ -121,7 +121,7 @@ def test_spreads_have_the_scale_of_normalised_targets(how: dict[str, Any]) -> No
 
 
 def test_intervals_of_the_gaussian_process_cover_and_raw_spreads_do_not() -> None:
-    """The z-scores of 400 test points of Friedman's function have standard deviation 1 (error 0.035 if independent)."""
+    """Z-scores of a Gaussian process at 400 test points have standard deviation 1. With raw spreads, it exceeds 3."""
     X, y = make_friedman1(600, noise=1.0, random_state=0)
     X = (X - 0.5) * 12**0.5
 
@@ -281,7 +281,7 @@ def test_a_scale_is_found_for_many_classes(classes: int, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("how", [{"ridge": 0.0}, {"ridge": 1.0}, {"time": 300.0}, {"landmarks": 60}], ids=str)
 def test_probabilities_are_calibrated(how: dict[str, Any]) -> None:
-    """The log-loss on other digits is near the least over seven scales, and below that of scales 4 times off."""
+    """The log-loss on other digits is near the least over seven scales, and lower than at scales 4 times off."""
     one, two = mn.datasets.digits().split(200, 600, np.random.default_rng(0))
     model = an.NTKClassifier(**how).fit(one.x, one.labels)
 
@@ -297,7 +297,7 @@ def test_probabilities_are_calibrated(how: dict[str, Any]) -> None:
 
 
 def test_generalised_cross_validation_by_probes_is_near_the_trace() -> None:
-    """With all examples as landmarks, 1 - tr S / N is the mean of ridge diag G^-1."""
+    """With all examples as landmarks, 1 - tr S / N, estimated by probes, is near the mean of ridge diag G^-1."""
     x, y = digits(60)
     model = an.NTKRegressor(landmarks=60, ridge=0.05).fit(x, y)
     G = model.kernel_.ntk(x) + model.ridge_ * np.eye(60)
@@ -324,7 +324,7 @@ def test_grids_pipelines_images_and_pickles() -> None:
 
 
 def test_the_kernels_gradient_is_that_of_the_evidence() -> None:
-    """The gradient is right at a point off the optimum. The search ends with a higher evidence than at its start."""
+    """The gradient of the evidence is right off the optimum. The search ends at a higher evidence than it begins."""
     x, y = digits(50)
     model = GaussianProcessRegressor(an.NetworkKernel(activation="erf") + WhiteKernel(0.1), optimizer=None).fit(x, y)
     theta = model.kernel_.theta + 0.1
@@ -462,7 +462,7 @@ def test_without_scikit_learn_an_estimator_says_what_it_needs(monkeypatch: pytes
 
 
 def test_a_fit_needs_the_kernel_and_its_factor_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fit takes 12 N^2 bytes in float32. Error bars would take 40 N^2."""
+    """A fit needs 12 N^2 bytes in float32. Error bars would need 40 N^2."""
     N = 400
     X = np.random.default_rng(0).standard_normal((N, 3)).astype(np.float32)
     monkeypatch.setattr("analytic.training.eigen.available_memory", lambda xp: 13 * N**2)
@@ -492,7 +492,7 @@ def test_error_bars_have_the_shapes_and_values_of_scikit_learns(outputs: int | N
 
 
 def test_a_kernel_of_rows_says_what_to_write_instead() -> None:
-    """KernelRidge passes two rows to its kernel function."""
+    """KernelRidge passes two single rows to its kernel function. The error says how to pass a matrix instead."""
     X = np.eye(3)
     with pytest.raises(ValueError, match=r'got \(3,\); for scikit-learn\'s KernelRidge, kernel="precomputed"'):
         KernelRidge(kernel=an.kernel(mn.zoo.mlp(1, 8, 1)).ntk).fit(X, X)

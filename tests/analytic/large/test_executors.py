@@ -1,4 +1,4 @@
-"""Test kernels by blocks on an executor: the numbers do not change, and errors and kills lose no finished block."""
+"""Test that an executor computes equal kernels block by block, and that errors and kills lose no finished block."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SPECS = {"dense": DENSE, "pooled": POOLED}
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make blocks of one tile: some 400 rows, or an image of 4 x 5 pixels."""
+    """Make each block one tile, which has some 400 rows or one image of 4 x 5 pixels."""
     monkeypatch.setattr(streaming, "SHORTEST", 0.0)
     monkeypatch.setattr("analytic.images.engine.SHORTEST_TILE", 0.0)
 
@@ -87,7 +87,7 @@ def test_out_and_progress_and_empty() -> None:
 
 @pytest.mark.usefixtures("small_blocks")
 def test_a_store_filled_by_an_executor_is_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An executor's store has the same bytes as a loop's, and a loop continues an interrupted executor's store."""
+    """A store filled by an executor has the same bytes as one filled by a loop. A loop can continue a partial one."""
     monkeypatch.setattr(streaming, "FEWEST", 3)
     monkeypatch.setattr(streaming, "PIXEL_PAIRS_PER_BLOCK", 3600)  # 3 x 3 images of 400 pairs of pixels
     kernel, (x, _) = an.kernel(POOLED), inputs("pooled")
@@ -106,7 +106,7 @@ def test_a_store_filled_by_an_executor_is_the_store(tmp_path: Path, monkeypatch:
 
 
 class Stop(Exception):
-    """Raised by the caller."""
+    """Raised by the caller's progress function."""
 
 
 def stop_at(count: int) -> Any:
@@ -138,7 +138,7 @@ def test_an_error_ends_the_call_and_cancels_what_has_not_begun(monkeypatch: pyte
     pool = Counting()
     with pytest.raises(RuntimeError, match="the machine is gone"):
         an.kernel(POOLED).ntk(RNG.standard_normal((60, 4, 5, 2)), executor=pool)
-    assert len(pool.given) == units.MOST_IN_FLIGHT  # no more than this many were waiting
+    assert len(pool.given) == units.MOST_IN_FLIGHT  # the largest number of waiting blocks
     assert all(future.cancelled() for future in pool.given[1:])
 
 
@@ -164,7 +164,7 @@ def test_an_inexact_quadrature_is_told_here_not_in_a_worker(tmp_path: Path, stor
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no kill -9 here")
 @pytest.mark.usefixtures("small_blocks")
 def test_a_pool_whose_worker_is_killed_keeps_its_blocks(tmp_path: Path) -> None:
-    """After a kill at the fourth block, the same call computes the others. The bytes are those of the plain call."""
+    """After a kill at the fourth block, the same call computes the other blocks. The result is that of a plain call."""
     kernel, (x, _), found = an.kernel(POOLED), inputs("pooled"), list[int]()
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         worker = pool.submit(os.getpid).result()

@@ -22,7 +22,7 @@ N, RIDGE = 90, 0.1
 
 @pytest.fixture(autouse=True, params=["held", "squared"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Use pieces of a few rows, kept or read once, and do not wait for disks."""
+    """Use pieces of a few rows, kept in memory or read only once, and do not wait for disks."""
     monkeypatch.setattr(landmarks, "PIECE", 8 * 20 * 13)
     monkeypatch.setattr(landmarks, "ROWS", 13)
     monkeypatch.setattr(landmarks, "HELD", 2**32 if request.param == "held" else 0)
@@ -40,7 +40,7 @@ def data(dtype: str = "float64") -> tuple[Array, Array, Array, Array]:
 
 
 def dense(x: Array, y: Array, at: Array, ridge: float, w: Array) -> Array:
-    """Return a of the least squares |W^1/2 (K_nm a - y)|^2 + ridge a' K_mm a, from one matrix and `lstsq`."""
+    """Return the `a` that minimises |W^1/2 (K_nm a - y)|^2 + ridge a' K_mm a, by `lstsq` on one matrix."""
     L = scipy.linalg.cholesky(KERNEL.ntk(x[at]), lower=True)
     A = np.concatenate([np.sqrt(w)[:, None] * KERNEL.ntk(x, x[at]), np.sqrt(ridge) * L.T])
     b = np.concatenate([np.sqrt(w)[:, None] * y, np.zeros((len(at), y.shape[1]))])
@@ -75,7 +75,7 @@ def test_all_examples_as_landmarks_are_the_exact_solution(ridge: float) -> None:
     exact = an.solve(KERNEL, x, y, ridge=ridge)
     np.testing.assert_allclose(fit.coefficients, exact.coefficients, atol=1e-7)
     np.testing.assert_allclose(fit.predict(x_test), exact.predict(x_test), atol=1e-8)
-    assert fit.residual < 1e-8  # of the full system
+    assert fit.residual < 1e-8  # residual of the full system
     assert fit.steps <= 3  # the preconditioner is exact
     few = an.solve(KERNEL, x, y, ridge=ridge, by="landmarks", landmarks=20)
     assert np.abs(few.predict(x_test) - exact.predict(x_test)).max() > 0.01
@@ -118,7 +118,7 @@ def test_targets_of_any_size_have_their_residual() -> None:
 
 
 def test_a_stored_solve_does_not_depend_on_free_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call that is resumed on another machine gives the same bytes."""
+    """Calls with much and with little free memory, e.g. on another machine, give the same bytes."""
     x, y, _, _ = data()
     found = []
     for name, free in (("much", 2**40), ("little", 2**10)):
@@ -181,13 +181,13 @@ def test_a_killed_solve_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     again = an.solve(KERNEL, x, y, **how)
     taken = calls[0] - steps
     plain = an.solve(KERNEL, x, y, **how | {"store": tmp_path / "plain"})
-    assert taken + steps == calls[0] - steps - taken  # none is repeated
+    assert taken + steps == calls[0] - steps - taken  # no step is repeated
     np.testing.assert_array_equal(again.coefficients, plain.coefficients)
     assert [path.name for path in (tmp_path / "killed").glob("landmarks-*/kernel/*.npy")] == ["ntk.npy"]
 
 
 def test_each_entry_is_computed_once(way: str) -> None:
-    """If K_nm does not fit in memory, each entry is computed once more for the residual."""
+    """If K_nm does not fit in memory, each of its entries is computed a second time, for the residual."""
     x, y, _, _ = data()
     sizes: list[int] = []
 

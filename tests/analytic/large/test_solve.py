@@ -1,4 +1,4 @@
-"""Test regression for large kernels on small ones: against SciPy, killed and resumed, damaged, and indefinite."""
+"""Test large-kernel regression on small kernels, against SciPy, after kills and damage, and if they are indefinite."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def by_scipy(x: Array, y: Array, ridge: float, K: Array) -> Array:
 @pytest.mark.parametrize("stored", [False, True], ids=["memory", "disk"])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_coefficients_are_those_of_scipy(tmp_path: Path, dtype: str, stored: bool) -> None:
-    """Coefficients satisfy |a - a'| <= tol |y| / (smallest eigenvalue) for the stored K.
+    """Coefficients differ from SciPy's by at most tol |y| / (smallest eigenvalue), for the stored K.
 
     Without a store, K is the kernel of a single call.
     """
@@ -92,7 +92,7 @@ def test_the_residual_tells_wrong_from_right(wrong: str, monkeypatch: pytest.Mon
 
 
 def test_the_factor_in_float32_alone_is_not_enough(tmp_path: Path) -> None:
-    """With a float32 factor, the first residual is above 1e-10, unlike with float64. More steps reduce it below."""
+    """With a float32 factor, the first residual is above 1e-10, unlike with float64. More steps reduce it."""
     for dtype, enough in (("float64", True), ("float32", False)):
         x, y, _ = data(dtype=dtype)
         first = an.solve(KERNEL, x, y, ridge=RIDGE, tol=0.1, store=tmp_path / dtype)
@@ -156,7 +156,7 @@ def test_only_one_half_of_a_stored_kernel_is_read() -> None:
 
 
 class Killed(Exception):
-    """Raised in place of the end of the process."""
+    """Raised to simulate a kill of the process."""
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -166,7 +166,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def killed_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, after: bool) -> None:
-    """Stop at the call-th call of owner.name, before or after its work. Later calls run as before."""
+    """Raise Killed at call number `call` of owner.name, before or after its work. Later calls run normally."""
     real, calls = getattr(owner, name), [0]
 
     def dies(*args: Any, **options: Any) -> Any:
@@ -186,7 +186,7 @@ def killed_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int,
     [
         ("cholesky", Blocks, "append", 1, False),
         ("cholesky", Blocks, "append", 9, True),
-        ("cholesky", os, "replace", 8, False),  # the block's bytes are written but not yet renamed
+        ("cholesky", os, "replace", 8, False),  # the block's file is written but not yet renamed
         ("cholesky", solve, "_step", 2, False),
         ("without factor", solve, "_step", 5, True),
         ("without factor", solve, "_write", 1, False),
@@ -196,7 +196,7 @@ def killed_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int,
 def test_a_killed_solve_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: Any, owner: Any, name: str, call: int, after: bool
 ) -> None:
-    """Every file has the same bytes, and no block of the factor is computed twice."""
+    """After a kill and a restart, every file has the same bytes, and no block of the factor was computed twice."""
     x, y, _ = data(dtype="float32")
     if by != "cholesky":
         without_factor(monkeypatch)
@@ -311,7 +311,7 @@ def test_a_damaged_state_is_computed_again(tmp_path: Path) -> None:
 
 
 def test_a_second_starter_waits_and_has_the_result(tmp_path: Path) -> None:
-    """The second process starts while the first is at work. It gets the same bytes without steps of its own."""
+    """A solve that starts while another holds the lock waits. It returns the same bytes without steps of its own."""
     x, y, _ = data(40)
     first = an.solve(KERNEL, x, y, ridge=RIDGE, store=tmp_path)
     (folder,) = tmp_path.glob("cholesky-*")
@@ -325,7 +325,7 @@ def test_a_second_starter_waits_and_has_the_result(tmp_path: Path) -> None:
 
 
 def test_an_executor_computes_the_kernel(tmp_path: Path) -> None:
-    """An executor gives the bits of the plain call, also for landmarks."""
+    """With an executor, coefficients have the same bits as without, also for landmarks."""
     x, y, _ = data(60)
     with ThreadPoolExecutor(2) as pool:
         for by, more in (("cholesky", {}), ("landmarks", {"landmarks": 20})):
@@ -402,7 +402,7 @@ def test_a_kernel_that_is_zero_leaves_the_ridge() -> None:
 
 @pytest.mark.filterwarnings("error")
 def test_a_singular_kernel_is_no_silent_answer() -> None:
-    """If an example has two targets, no solution a exists, as the residual shows."""
+    """If one example has two targets, no solution exists, and the call raises an error or warns about the residual."""
     x, y, _ = data(40)
     x[1] = x[0]
     said = r"not positive definite|not tol=1e-08"
@@ -436,7 +436,7 @@ def test_wrong_arguments_are_refused(change: dict[str, Any], error: str) -> None
 
 
 def test_a_kernel_that_does_not_say_what_it_is_has_no_store(tmp_path: Path) -> None:
-    """The default repr contains an address. In the next process, another kernel can have that address."""
+    """A kernel with the default repr cannot have a store. Its repr is an address that another kernel can have later."""
     x, y, _ = data(40)
     with pytest.raises(TypeError, match="which say what they are"):
         an.solve(Shifted(0.0), x, y, ridge=RIDGE, store=tmp_path)

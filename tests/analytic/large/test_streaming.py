@@ -47,13 +47,13 @@ def record_of(folder: Path) -> Path:
 
 
 class Killed(Exception):
-    """Raised in place of the end of the process."""
+    """Raised to simulate a kill of the process."""
 
 
 @pytest.mark.parametrize("against", [False, True], ids=["symmetric", "two sets"])
 @pytest.mark.usefixtures("small_blocks")
 def test_a_killed_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, against: bool) -> None:
-    """Killed after some blocks, a run computes only the others and gives the same bytes."""
+    """After a kill, the next call computes only the missing blocks and gives the same bytes."""
     x = images(7, (3, 4, 2)).astype(np.float32)
     x2 = images(6, (3, 4, 2), seed=1).astype(np.float32) if against else None
     kernel = an.kernel(POOLED)
@@ -68,7 +68,7 @@ def test_a_killed_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, a
         kernel.both(x, x2, store=tmp_path / "killed", progress=kill)
     assert np.isnan(np.load(tmp_path / "killed" / "ntk.npy")).any()
     with record_of(tmp_path / "killed").open("a") as record:
-        record.write("1")  # a line cut short
+        record.write("1")  # an incomplete line
     evaluated: list[Any] = []
     right = type(kernel)._block
 
@@ -111,7 +111,7 @@ def started(folder: Path) -> tuple[an.Kernel, Array, Any]:
 
 @pytest.mark.parametrize("end", [0, 5, -8])
 def test_a_store_cut_short_is_refused(tmp_path: Path, end: int) -> None:
-    """If opened to write, a file with too few bytes would be extended by zeros."""
+    """A file with too few bytes raises an error. If opened for writing, it would be extended by zeros."""
     kernel, x, _ = started(tmp_path / "k")
     file = tmp_path / "k" / "ntk.npy"
     file.write_bytes(file.read_bytes()[:end])
@@ -180,7 +180,7 @@ def test_without_checksums_a_flipped_bit_would_be_returned(tmp_path: Path, monke
 
 @pytest.mark.usefixtures("small_blocks")
 def test_a_block_without_its_line_is_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A block is recomputed after a kill while it was written, or before its line was written."""
+    """A block is recomputed if the process was killed while it wrote the block, or before it recorded the block."""
     kernel, x = an.kernel(POOLED), images(7, (3, 4, 2))
     whole = np.array(kernel.ntk(x, store=tmp_path / "whole"))
     right = streaming.KernelStore._write
@@ -201,7 +201,7 @@ def test_a_block_without_its_line_is_computed_again(tmp_path: Path, monkeypatch:
 
 
 class Counted:
-    """A finished store of 15 blocks, and calls on its copies that count the blocks they compute."""
+    """A finished store of 15 blocks. Calls on its copies count the blocks that they compute."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.folder, self.kernel, self.x = folder, an.kernel(POOLED), images(9, (3, 4, 2))
@@ -225,7 +225,7 @@ class Counted:
         shutil.copytree(self.folder / "whole", place)
         (place / self.name).write_bytes(record)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # recomputed blocks warn
+            warnings.simplefilter("ignore")  # recomputing blocks warns
             found = self.kernel.both(self.x, store=place)
         other = sum(a.tobytes() != np.asarray(b).tobytes() for a, b in zip(self.whole, found, strict=True))
         assert other == 0, f"{other} results have other bytes"
@@ -295,7 +295,7 @@ def test_a_record_of_another_kernel_is_refused(store: Counted) -> None:
 
 
 def test_a_record_that_is_believed_gives_wrong_bytes(store: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative control: a flipped number in the last block is returned if the block is not compared."""
+    """Negative control: a flipped bit in the last block is returned if checksums are not compared."""
     monkeypatch.setattr(streaming.KernelStore, "_damaged", lambda self: [])
     flip(store.folder / "whole" / "ntk.npy", -8)
     with pytest.raises(AssertionError, match="1 results have other bytes"):
@@ -337,7 +337,7 @@ def test_a_full_disk_is_an_error_before_work(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_result_takes_its_space_before_work(tmp_path: Path) -> None:
-    """Space for the result is allocated on disk and is not a hole that is filled later."""
+    """Space for the result is allocated on disk before the work. It is not a hole in a sparse file."""
     kernel, x = an.kernel(mn.Sequential(D)), images(300, (5,))
     with pytest.raises(Killed):
         kernel.ntk(x, store=tmp_path, progress=stop)
@@ -362,7 +362,7 @@ def test_a_finished_store_is_read_where_nothing_can_be_written(tmp_path: Path, m
 
 
 def test_the_result_cannot_be_written_to(tmp_path: Path) -> None:
-    """Writing to the result would change the store, and the next call expects the stored bytes."""
+    """The result is read-only, because writing to it would change the store, which later calls expect unchanged."""
     kernel, x, _ = started(tmp_path)
     with pytest.raises(ValueError, match="read-only"):
         kernel.ntk(x, store=tmp_path)[0, 0] = 1.0
@@ -374,7 +374,7 @@ def test_the_result_cannot_be_written_to(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("starters", [2, 5])
 def test_starters_share_the_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starters: int) -> None:
-    """Each block is computed once, by any process, and the bytes are those of one process."""
+    """Each block is computed by only one of the starters, and the bytes are those of a single starter."""
     kernel, x = an.kernel(POOLED), images(9, (3, 4, 2))
     whole = kernel.both(x, store=tmp_path / "whole")
     begin, computed = Barrier(starters), []

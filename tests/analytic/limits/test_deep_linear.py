@@ -1,4 +1,4 @@
-"""Test linear networks' feature-learning limits against networks exactly at the limit, the NTK and wide networks."""
+"""Test feature-learning limits of linear networks against moment-matched networks, NTK training and wide networks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def moment_matched(n: int = 6) -> tuple[mn.Network, mn.Array]:
 
 
 def network_at(n: int, gamma0: float, times: Array) -> Array:
-    """Return f on training and test points along the flow of the moment-matched network."""
+    """Return f on training and test points while the moment-matched network trains by gradient flow."""
     net, theta0 = moment_matched()
     alpha = 1 / (gamma0 * sqrt(n))
     model = mn.Centred(net, theta0, alpha)
@@ -51,7 +51,7 @@ def network_at(n: int, gamma0: float, times: Array) -> Array:
 
 
 def limit_law(gamma0: float) -> float:
-    """Return the largest distance between the closed ODE and the moment-matched network."""
+    """Return the largest distance between outputs of the closed ODE and of the moment-matched network."""
     limit = an.two_layer_limit(spec(1), X, Y, gamma0=gamma0)
     both = np.concatenate([limit.predict(TIMES), limit.predict(TIMES, X_TEST)], axis=1)
     return float(np.abs(both - network_at(6, gamma0, TIMES)).max())
@@ -79,7 +79,7 @@ def test_a_network_with_the_limits_moments_follows_it(gamma0: float) -> None:
 
 
 def test_a_wrong_factor_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative controls: features that learn at twice their rate, and gamma0 in place of its square."""
+    """Negative controls: features that learn at twice the right rate, and gamma0 in place of gamma0^2."""
     right = TwoLayerLimit._rate
 
     def twice(self: TwoLayerLimit, t: float, state: Array) -> Array:
@@ -108,7 +108,7 @@ def test_features_gain_what_output_weights_gain(gamma0: float) -> None:
 
 
 def test_small_gamma0_is_the_tangent_kernels_training() -> None:
-    """At gamma0 = 0, training is exactly the NTK's. At gamma0 = 1, it differs.
+    """At gamma0 = 0, training is exactly that of the NTK. At gamma0 = 1, it differs.
 
     At 1e-3, the difference is well below 1e-3, because the correction is O(gamma0^2).
     """
@@ -146,7 +146,7 @@ def test_descent_of_the_network_with_the_limits_moments(gamma0: float) -> None:
 
 
 def test_mean_field_is_gamma0_one() -> None:
-    """Check `mn.MeanField()` with its own learning rates, step by step, on a network with the limit's moments."""
+    """Training with `mn.MeanField()` and its learning rates follows the limit at gamma0 = 1 step by step."""
     _, theta0 = moment_matched()
     net = mn.Network(spec(6), (4,), mn.MeanField())
     run = mn.train(net, theta0, X, Y, loss=mn.mse, optimizer=mn.SGD(lr=0.1), steps=15)
@@ -212,7 +212,7 @@ def distances(hidden: int, widths: tuple[int, ...], seeds: int) -> tuple[list[Ar
 
 @pytest.mark.parametrize("hidden", [2, 3])
 def test_wide_deep_networks_approach_the_limit_as_the_root_of_their_width(hidden: int) -> None:
-    """The exponent is -1/2. Negative control: networks do not approach the NTK's training."""
+    """Distances from the limit have exponent -1/2. Negative control: networks do not approach training with the NTK."""
     widths = (32, 64, 128)
     law, control = (power_law(widths, values) for values in distances(hidden, widths, 100))
     assert abs(law.exponent + 0.5) < 0.1 + 3 * law.error, law
@@ -221,7 +221,7 @@ def test_wide_deep_networks_approach_the_limit_as_the_root_of_their_width(hidden
 
 
 def kernel_errors(hidden: int, widths: tuple[int, ...], seeds: int, at: int = 12) -> dict[str, list[Array]]:
-    """Return relative distances of H^l and Theta after `at` steps from the limit, and of Theta from its start."""
+    """Return relative distances of H^l and Theta after `at` steps from the limits, and of Theta from step 0's limit."""
     x, y, gamma0, lr = X[:3], Y[:3], 3.0, 0.1
     limit = an.deep_linear_limit(spec(*[1] * hidden), x, y, gamma0=gamma0, lr=lr, steps=at)
     found: dict[str, list[Array]] = {}
@@ -246,7 +246,7 @@ def kernel_errors(hidden: int, widths: tuple[int, ...], seeds: int, at: int = 12
 def test_kernels_of_wide_deep_networks_approach_the_limits() -> None:
     """After training, H^1, H^2, H^3 and Theta approach the limit as n^(-1/2).
 
-    They do not approach the kernels at the start.
+    Negative control: Theta does not approach its initial limit.
     """
     for name, errors in kernel_errors(3, (32, 64, 128), 120).items():
         law = power_law((32, 64, 128), errors)
@@ -258,13 +258,13 @@ def test_kernels_of_wide_deep_networks_approach_the_limits() -> None:
 
 
 def test_echoes_between_layers_matter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative control: without the responses B, the limit differs."""
+    """Negative control: without the responses B of the backward signals, the limit differs."""
     right = an.deep_linear_limit(spec(1, 1), X, Y, gamma0=1.5, lr=0.1, steps=15).predict()
     advance = deep_linear.Signal.advance
 
     def deaf(self: Any, *rest: Any) -> None:
         advance(self, *rest)
-        if self.size == 2:  # g
+        if self.size == 2:  # the backward signal g
             self.echo[...] = 0
 
     monkeypatch.setattr(deep_linear.Signal, "advance", deaf)
@@ -290,7 +290,7 @@ def test_results_are_the_callers_arrays(library: str, dtype: str) -> None:
 
 
 def test_kernels_of_inputs_outside_the_training_sets_span() -> None:
-    """Two examples span two of four dimensions. In the other directions features keep their initial values."""
+    """Two examples span two of four dimensions. In the other directions, features keep their initial values."""
     net, theta0 = moment_matched()
     alpha = 1 / (1.5 * sqrt(6))
     model, sgd = mn.Centred(net, theta0, alpha), mn.SGD(lr=0.2 / alpha**2)
@@ -308,7 +308,7 @@ def test_kernels_of_inputs_outside_the_training_sets_span() -> None:
 
 
 def test_more_inputs_than_directions_and_fewer() -> None:
-    """With rank 2 among five inputs in four dimensions, training equals training in that rank's coordinates."""
+    """If five inputs in four dimensions have rank 2, training equals training on their two coordinates."""
     x = X @ np.diag([1.0, 1.0, 0.0, 0.0])
     a = an.two_layer_limit(spec(1), x, Y).predict(TIMES)
     b = an.two_layer_limit(spec(1), x[:, :2] / sqrt(2), Y).predict(TIMES)
@@ -366,7 +366,7 @@ def test_inputs_without_features_are_refused() -> None:
 def test_the_end_of_the_flow_is_reached_at_once() -> None:
     """Check predictions at t = 1e9, for which an explicit solver would need too many short steps.
 
-    At the end, the network interpolates the targets that its inputs span.
+    At the end, outputs on the training set are the least-squares fit.
     """
     limit = an.two_layer_limit(spec(1), X, Y)
     fitted = X @ np.linalg.lstsq(X, Y)[0]

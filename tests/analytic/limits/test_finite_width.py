@@ -1,4 +1,4 @@
-"""Test exact moments of finite networks at initialisation by z-scores over networks; wrong formulas fail."""
+"""Test moments of finite networks at initialisation by z-scores over networks. Wrong formulas must fail."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def spec(phi: mn.spec.Layer, widths: tuple[int, ...]) -> mn.Sequential:
 
 @cache
 def drawn(net: mn.Sequential, members: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return f^2 and hatTheta of random networks, drawn once for the right and the wrong claims."""
+    """Return f^2 and hatTheta of random networks, which right and wrong claims share."""
     squares, thetas = kernels(net, X, members, seed)
     return squares[:, 0], thetas[:, 0]
 
 
 def moments_law(net: mn.Sequential, claimed: FiniteWidth, members: int = 40_000, seed: int = 0) -> None:
-    """Means of hatTheta, (hatTheta - Theta)^2, f^2 and f^4 over networks are the claimed moments."""
+    """Check that the means of hatTheta, (hatTheta - Theta)^2, f^2 and f^4 over networks equal the claimed moments."""
     squares, thetas = drawn(net, members, seed)
     assert_mean("E hatTheta", thetas, np.array(claimed.ntk))
     assert_mean("Var hatTheta", (thetas - claimed.ntk) ** 2, np.array(claimed.variance))
@@ -65,7 +65,7 @@ def test_n_times_the_variance_of_one_layer_is_three() -> None:
 
 
 def test_a_wrong_variance_is_refused() -> None:
-    """Negative controls: 2 or 4 in place of 3."""
+    """Negative controls: n Var hatTheta / Theta^2 = 2 or 4 in place of 3."""
     net = spec(mn.ReLU(), (7,))
     right = an.finite_width(net)
     for wrong in (2 / 7, 4 / 7):
@@ -92,7 +92,7 @@ def test_a_wrong_recursion_is_refused(name: str, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize(("phi", "gate"), [(mn.ReLU(), 2.0), (mn.Identity(), 1.0)])
 def test_deep_and_wide_networks_tend_to_the_closed_form(phi: mn.spec.Layer, gate: float) -> None:
-    """At fixed depth / width, the distance from the closed form falls as 1 / width.
+    """At a fixed ratio beta = depth / width, the distance from the closed form falls as 1 / width.
 
     The factor e^((3 gate - 1) beta) alone is not the limit.
     """

@@ -1,4 +1,4 @@
-"""Test the nonlinear feature-learning limit against a network at every width, and mean-field theory at large widths."""
+"""Compare groups of the nonlinear feature-learning limit with finite networks, and the limit with mean-field theory."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def limit(which: mn.Sequential, **how: Any) -> Any:
 )
 @pytest.mark.parametrize("hidden", [1, 2, 3])
 def test_a_group_is_the_network_whose_weights_it_reveals(phi: Activation, hidden: int) -> None:
-    """Outputs and tangent kernel follow `mn.train` step by step at width 24.
+    """The outputs and tangent kernel of a group follow `mn.train` step by step, here at width 24.
 
     The cases include two outputs, biases, kinks and several depths.
     """
@@ -48,7 +48,7 @@ def test_a_group_is_the_network_whose_weights_it_reveals(phi: Activation, hidden
     group, network = group_and_network(which, X, Y, n=24, steps=7, gamma0=1.7, lr=0.15)
     for a, b in zip(group, network, strict=True):
         np.testing.assert_allclose(a, b, atol=2e-6 * np.abs(b).max())
-    assert np.abs(group[1][-1] - group[1][0]).max() > 0.05 * group[1][0].max()  # features did move
+    assert np.abs(group[1][-1] - group[1][0]).max() > 0.05 * group[1][0].max()  # features move
 
 
 def test_many_short_steps_meet_few_directions() -> None:
@@ -64,7 +64,7 @@ def test_many_short_steps_meet_few_directions() -> None:
 
 
 def reveal(seed: int) -> Array:
-    """Reveal a 4 x 4 matrix by four products that depend on earlier results. Subtract the changes made to it since."""
+    """Reveal a 4 x 4 matrix by four products that depend on earlier results, and subtract the updates added to it."""
     rng = np.random.default_rng(seed)
     W, v, moved = DeferredGaussian(4, lambda *shape: rng.standard_normal(shape)), np.ones((4, 1)), np.zeros((4, 4))
     for _ in range(2):
@@ -118,7 +118,7 @@ def test_small_gamma0_is_descent_with_the_analytic_ntk(phi: Activation) -> None:
 def test_mean_field_theory_by_tangents_has_the_same_limit() -> None:
     """The paper's equations, with A and B as mean derivatives, have the same limit.
 
-    Equations without A, B, or B's term at s = k have another limit.
+    Negative controls: equations without A and B, or without B's term at s = k, have another limit.
     """
     which = mn.Sequential(mn.Dense(1), mn.Erf(), mn.Dense(1), mn.Erf(), mn.Dense(1))
     x, y = X[:2], 3 * Y[:2, :1]
@@ -142,8 +142,8 @@ def test_mean_field_theory_by_tangents_has_the_same_limit() -> None:
 def width_law(phi: Activation, hidden: int, total: int, widths: tuple[int, ...] = (16, 32, 64)) -> None:
     """The mean over total / n networks differs from the limit by c / n.
 
-    A single network differs from this mean by O(n^(-1/2)). The quantity is the mean of y f over four digits, one of
-    them odd, after twenty steps in which features move.
+    A single network differs from this mean by O(n^(-1/2)). We measure the mean of y f over four digits, one of them
+    odd, after twenty steps in which features move.
     """
     x, y = mn.datasets.digits().pca(5).on_sphere().subset(4, np.random.default_rng(3)).parity()
     lr, steps = 0.1 if isinstance(phi, mn.ReLU) else 0.2, 20
@@ -173,7 +173,7 @@ def test_means_of_networks_are_c_over_n_from_the_limit() -> None:
 @pytest.mark.parametrize("phi", [mn.Erf(), mn.Tanh(), mn.ReLU()], ids=lambda a: type(a).__name__)
 @pytest.mark.parametrize("hidden", [1, 2, 3])
 def test_means_are_c_over_n_from_the_limit_for_each_activation_and_depth(phi: Activation, hidden: int) -> None:
-    """For ReLU, the next order, c_2 / n^2, is a quarter of c / n at width 16. ReLU networks are therefore wider."""
+    """For ReLU at width 16, the next order, c_2 / n^2, is a quarter of c / n. We therefore use wider ReLU networks."""
     width_law(phi, hidden, 480_000 // hidden, (32, 64, 128) if isinstance(phi, mn.ReLU) else (16, 32, 64))
 
 
@@ -198,7 +198,7 @@ def test_test_inputs_change_no_training_and_come_after_the_training_set() -> Non
 
 def test_bad_input_is_refused_at_once() -> None:
     class Step(Activation):
-        """An activation phi without a phi'."""
+        """An activation without a registered phi."""
 
     error: type[Exception]
     for which, error, says in (

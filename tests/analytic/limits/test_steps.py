@@ -1,4 +1,4 @@
-"""Test momentum and Adam in the feature-learning limit: a group is a network whose square weights are never drawn."""
+"""Test momentum and Adam in the feature-learning limit, where a group equals a network with undrawn square weights."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_group_is_one_network(name: str, phi: Any, hidden: int) -> None:
     group, network = group_and_network(which, X, Y, n=40, steps=6, gamma0=1.7, lr=OPTIMIZERS[name])
     for a, b in zip(group, network, strict=True):
         assert np.abs(a - b).max() < 1e-12 * np.abs(b).max()
-    assert np.abs(group[1][-1] - group[1][0]).max() > 0.05 * group[1][0].max()  # features did move
+    assert np.abs(group[1][-1] - group[1][0]).max() > 0.05 * group[1][0].max()  # features move
 
 
 def law_of(name: str) -> None:
@@ -83,7 +83,7 @@ def test_planted_errors_are_refused(name: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_mean_of_wide_networks() -> None:
-    """The mean of Adam-trained networks of width 128 agrees with the limit. At twice the rate it does not."""
+    """The mean of Adam-trained networks of width 128 agrees with the limit. With twice the rate, it does not."""
     which, how = spec(mn.Tanh(), mn.Tanh(), n=128, C=1, b_std=0.0), {"gamma0": 0.7, "steps": 8}
     limit = an.feature_learning_limit(
         which, X, Y[:, :1], lr=mn.Adam(lr=0.06, b2=0.9), samples=16 * 400, rng=np.random.default_rng(1), **how  # type: ignore[arg-type]
@@ -104,7 +104,7 @@ def test_the_mean_of_wide_networks() -> None:
 
 
 def test_adam_takes_the_inputs_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Descent does not depend on the basis of the inputs' span. Adam does, so Adam is given x / sqrt(d)."""
+    """Descent does not depend on the basis of the inputs' span, but Adam does. Adam therefore receives x / sqrt(d)."""
     seen = []
     monkeypatch.setattr(nonlinear, "_over_groups", lambda problem, *_: seen.append(problem.Z))
     for lr in (0.1, mn.Adam(lr=0.1)):

@@ -1,4 +1,4 @@
-"""Test the 1/n correction to the networks' mean: exact cases, moments, trained networks, and planted errors."""
+"""Test the 1/n correction of the mean over networks on exact cases, moments, trained networks and planted errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.kit.montecarlo import limit
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(0)
 X, Y = RNG.standard_normal((4, 3)), np.array([[1.0], [-1.0], [1.0]])  # three training points and one test point
-PROBES = RNG.standard_normal((3, 4, 4))  # vectors a, b, c, d over the examples, in place of the indices
+PROBES = RNG.standard_normal((3, 4, 4))  # vectors over the examples, in place of indices
 
 
 def spec(hidden: int, n: int = 1, phi: mn.spec.Activation | None = None, b_std: float = 0.3) -> mn.Sequential:
@@ -90,7 +90,7 @@ def test_ends_and_symmetries() -> None:
 
 
 def test_training_and_test_points_have_one_theory() -> None:
-    """If test points are training points, their predictions and kernel rows are equal, up to the sampling error."""
+    """If test points are training points, predictions and kernel rows are equal up to the sampling error."""
     train, test = (an.width_correction(spec(2), X[:3], Y, x_test, samples=1024) for x_test in (None, X[:3]))
     for found, same in ((train.predict(3.0), test.predict(3.0)), (train.kernel(3.0), test.kernel(3.0))):
         np.testing.assert_allclose(found.limit, same.limit, rtol=1e-9)
@@ -99,7 +99,7 @@ def test_training_and_test_points_have_one_theory() -> None:
 
 
 def test_the_error_is_the_scatter_and_falls_with_samples() -> None:
-    """Estimates from other shifts agree within their errors.
+    """Estimates from different samples agree within their errors.
 
     Sixteen times the samples reduce the error to less than a third. An error of 1/sqrt(samples) would fall to 1/4.
     """
@@ -121,10 +121,10 @@ def neuron(phi: mn.spec.Activation) -> mn.Sequential:
 
 @cache
 def one_neuron(phi: mn.spec.Activation) -> dict[str, Array]:
-    """Compute the moments at width 1 by quadrature over the neuron's three weights.
+    """Return the moments at width 1, by quadrature over the neuron's two weights and its bias.
 
     With one hidden layer O3 and O4 are sums over independent neurons, so n times each moment is the same at every
-    width.  O3 and O4 are computed by differences along J', with errors of 1e-5.
+    width.  O3 and O4 are computed by finite differences along J', with errors of 1e-5.
     """
     which, x, h = neuron(phi), NEURON, 1e-3
     grids = [np.polynomial.hermite_e.hermegauss(order) for order in (28, 28, 3)]  # degree 4 in the output weight
@@ -160,7 +160,7 @@ def one_neuron(phi: mn.spec.Activation) -> dict[str, Array]:
 
 
 def neuron_law(phi: mn.spec.Activation) -> None:
-    """The theory's moments equal the quadrature's, within six standard errors and the error of the differences."""
+    """The theory's moments equal the quadrature's within six standard errors plus the error of the differences."""
     found = an.width_correction(neuron(phi), NEURON[:2], np.ones((2, 1)), NEURON[2:])
     Q = found.Q
     for name, right in one_neuron(phi).items():
@@ -192,7 +192,7 @@ def test_a_neuron_without_curvature_is_refused(order: int, name: str, monkeypatc
 
 
 def difference(f: Any, u: int, h: float = 4e-3) -> Any:
-    """Return df/dx_u by central differences."""
+    """Return the function df/dx_u, computed by central differences."""
     step = h * np.eye(3)[u]
     return lambda x: (f(x + step) - f(x - step)) / (2 * h)
 
@@ -211,7 +211,7 @@ def above_law(hidden: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(width_correction, "FiniteLayer", kept)
     theory(spec(hidden), samples=2**11)
-    first = made[hidden - 1 :: hidden]  # the first of each of the eight estimates
+    first = made[hidden - 1 :: hidden]  # the first hidden layer of each of the eight estimates
     upper, w2, b2 = mn.Sequential(*spec(hidden).layers[2:]), 1.3**2, 0.3**2
 
     @cache
@@ -258,7 +258,7 @@ ONE = mn.Sequential(*(mn.Dense(1, w_std=1.5), mn.Erf()) * 3, mn.Dense(1))
 
 @cache
 def kernels_at_start(n: int, members: int = 500_000) -> Array:
-    """Return n (Theta - T) and n (Theta - T)^2, (members, 2), for a single input of ONE at width n.
+    """Return n (Theta - T) and n (Theta - T)^2, (members, 2), for `ONE` at width n and a single input.
 
     The networks are drawn layer by layer.
     """
@@ -281,7 +281,7 @@ def kernels_at_start(n: int, members: int = 500_000) -> Array:
 
 
 def start_law() -> None:
-    """E Theta and Var Theta equal those of networks, extrapolated from n = 16: 2 m(2n) - m(n) = m + O(1/n^2)."""
+    """E Theta and Var Theta equal those of networks, extrapolated from n = 16 by 2 m(2n) - m(n) = m + O(1/n^2)."""
     found = an.width_correction(ONE, np.ones((1, 1)), np.ones((1, 1))).moments
     claims = np.stack([found.theta.ravel(), found.cov.ravel()], axis=1)
     narrow, wide = kernels_at_start(16), kernels_at_start(32)
@@ -294,7 +294,7 @@ def start_law() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("plant", ["", "K is straight", "T is straight", "one layer forgotten"])
 def test_kernels_of_three_layers_at_the_start(plant: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels at the start agree with the theory.
+    """Kernels at initialisation agree with the theory.
 
     The check fails on a theory without the correlation of backward signals, the noise of the kernels above, or one of
     the layers.
@@ -319,7 +319,7 @@ def test_kernels_of_three_layers_at_the_start(plant: str, monkeypatch: pytest.Mo
 
 @pytest.mark.slow
 def test_trained_networks() -> None:
-    """Check 16,000 of the example's networks at each width, extrapolated from widths 32 and 64.
+    """Compare the theory with 16,000 networks of the example per width, extrapolated from widths 32 and 64.
 
     The check fails on a theory that lacks one of the moments cov, o3f and o4.
     """

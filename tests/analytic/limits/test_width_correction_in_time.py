@@ -1,8 +1,8 @@
-"""Test how `width_correction` depends on t, for given moments, against ensembles whose means are exact at every t.
+"""Test the time dependence of `width_correction` for given moments, against ensembles with exact means at every t.
 
 Each ensemble has few members. Their f_0 are the 27 nodes of a rule that is exact for Gaussian moments up to the fifth.
-One moment is planted at size e. The hierarchy of f, Theta, O3, O4 is integrated for each member without an expansion,
-and its mean is differenced with respect to e. Other tests check the moments themselves.
+One moment is set to size e, the others to 0. The hierarchy of f, Theta, O3, O4 is integrated for each member without
+an expansion, and its mean is differenced with respect to e. Other tests check the moments themselves.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def theory() -> WidthCorrection:
 
 @cache
 def starts() -> tuple[Array, Array]:
-    """Return f_0 ~ N(0, K) on the training set, (27, N), and weights, by a product of three rules of three nodes."""
+    """Return nodes f_0 of N(0, K) on the training set, (27, N), and weights, from a product of three-point rules."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(3)
     g = np.stack(np.meshgrid(*[nodes] * N, indexing="ij"), axis=-1).reshape(-1, N)
     w = np.multiply.outer(np.outer(weights, weights), weights).ravel()
@@ -67,14 +67,14 @@ def starts() -> tuple[Array, Array]:
 
 
 def in_examples(a: Array, axes: int) -> Array:
-    """Rotate the last axes from the modes of T to the examples."""
+    """Rotate the last `axes` axes from the modes of T to the examples."""
     for axis in range(-axes, 0):
         a = np.moveaxis(np.tensordot(theory().Q, a, (1, axis)), 0, axis)
     return a
 
 
 def flow(Theta: Array, O3: Array, O4: Array) -> tuple[Array, Array]:
-    """Return mean f, (times, P), and mean Theta, (times, P, N), of members (27, ...) trained by the hierarchy.
+    """Return the means of f, (times, P), and Theta, (times, P, N), over members (27, ...) that follow the hierarchy.
 
     The mean of f_0 outside the training set is 0, and nothing depends on it.
     """
@@ -101,7 +101,7 @@ def flow(Theta: Array, O3: Array, O4: Array) -> tuple[Array, Array]:
 
 @cache
 def measured(moment: str) -> tuple[Array, Array]:
-    """Return the derivatives of mean f and mean Theta with respect to the size e of the moment."""
+    """Return the derivatives of the means of f and Theta with respect to the size e of the moment."""
     T, no3, no4 = theory().T, np.zeros((P, N, N)), np.zeros((P, N, N, N))
     K_inverse_f = np.linalg.solve(in_examples(theory().K, 2), starts()[0].T).T  # E f_c (K^-1 f)_d = 1 if c = d
     members: dict[str, Callable[[float], tuple[Array, Array, Array]]] = {
@@ -119,7 +119,7 @@ def measured(moment: str) -> tuple[Array, Array]:
 
 
 def law(moment: str) -> None:
-    """The corrections of f and Theta are those of an ensemble with only this moment, on training and test points."""
+    """Corrections of f and Theta equal those of an ensemble with only this moment, on training and test points."""
     Q = theory().Q
     planted = {"theta": B, "cov": np.multiply.outer(A, A[:N]), "o3f": C, "o4": D}[moment]
     turned = planted @ Q if moment == "theta" else np.einsum("abcd,bi,cj,dk->aijk", planted, Q, Q, Q)

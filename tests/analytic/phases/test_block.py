@@ -24,7 +24,7 @@ def test_what_repeats() -> None:
 
 
 def test_equal_pixels_are_vectors() -> None:
-    """On equal pixels, a circular convolution and the softmax's mean act as Dense layers."""
+    """On equal pixels, a circular convolution and softmax attention act as Dense layers."""
     image = mn.Sequential(mn.Conv2d(8, w_std=1.5, b_std=0.3, padding="circular"), T)
     found, want = an.phase(image), an.phase(mn.Sequential(mn.Dense(8, w_std=1.5, b_std=0.3), T))
     assert (found.q, found.c, found.xi) == (want.q, want.c, want.xi)

@@ -28,12 +28,12 @@ def test_a_point_by_its_variance() -> None:
 
 
 def gelu(u: Any) -> tuple[Any, Any, Any]:
-    """Return GELU, its slope and its curvature."""
+    """Return GELU and its first and second derivatives at u."""
     return u * mp.ncdf(u), mp.ncdf(u) + u * mp.npdf(u), (2 - u * u) * mp.npdf(u)
 
 
 def swish(u: Any) -> tuple[Any, Any, Any]:
-    """Return Swish, its slope and its curvature."""
+    """Return Swish and its first and second derivatives at u."""
     p = 1 / (1 + mp.exp(-u))
     return u * p, p + u * p * (1 - p), p * (1 - p) * (2 + u * (1 - 2 * p))
 
@@ -48,10 +48,10 @@ def swish(u: Any) -> tuple[Any, Any, Any]:
 def test_points_where_variances_keep_in_40_digits(
     activation: mn.spec.Activation, phi: Any, near: float, per_unit: int
 ) -> None:
-    """At points with E phi phi'' = 0, dQ/dq = chi_1.
+    """Compare critical points with E phi phi'' = 0, where dQ/dq = chi_1, with 40-digit values.
 
     There, w^2 = 1 / E phi'^2 and b^2 = q - E phi^2 / E phi'^2. The error of the trapezoid rule falls exponentially
-    with the number of nodes per unit of z, because phi has no pole near the axis.
+    with the number of nodes per unit of z, because phi has no pole near the real axis.
     """
     with mp.workdps(40):
         nodes = [

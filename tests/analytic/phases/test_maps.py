@@ -1,4 +1,4 @@
-"""Test the maps of one block against formulas."""
+"""Test the maps of variances and angles through one block against formulas."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_maps_of_erf() -> None:
 
 
 def chaotic(phi: mn.spec.Activation, depth: int) -> tuple[an.Kernel, np.ndarray[Any, Any]]:
-    """Return a deep chaotic kernel and four rows: two at a small angle, and two with other norms."""
+    """Return a deep kernel in the chaotic phase, and four rows: two at a small angle, and two with other norms."""
     layers = (mn.Dense(1, w_std=3.0), phi) * depth
     x = 0.1 * np.random.default_rng(0).standard_normal((4, 5))
     u = np.random.default_rng(1).standard_normal(5)
@@ -61,9 +61,9 @@ def deep_tanh(x: np.ndarray[Any, Any], depth: int) -> tuple[float, float]:
 
 
 def test_the_error_is_a_bound_in_the_chaotic_phase() -> None:
-    """Errors exceed the sum of the layers' own errors.
+    """In the chaotic phase, errors exceed the sum of the layers' own errors.
 
-    `Kernel.error` also includes amplified roundings and is a bound.
+    `Kernel.error` also includes amplified roundings, and is a bound.
     """
     k, x = chaotic(mn.Tanh(), 50)
     with mp.workdps(40):

@@ -1,4 +1,4 @@
-"""Test phases against deep kernels, mpmath and published points, with errors planted in their formulas."""
+"""Test phases against deep kernels, mpmath and published points. Errors planted in the formulas must fail."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ACTIVATIONS = [
 
 
 def at_variance(activation: Any, chi_1: float) -> tuple[mn.Dense, float]:
-    """Return a Dense layer with chi_1 at a fixed variance q, and q.
+    """Return a Dense layer that has this chi_1 at a fixed point q of the variance, and q.
 
     The variance is the first power of 2 that allows this chi_1.
     """
@@ -84,7 +84,7 @@ BLOCKS: list[tuple[mn.Layer, ...]] = [
 
 @cache
 def deep_kernels(layers: tuple[mn.Layer, ...]) -> Any:
-    """Return K, Theta, q and Theta of one input at depths 8, 9, 10, 150 and 151. No planted error changes them."""
+    """Return K and Theta of two inputs and of one input at five depths. Planted errors do not change these values."""
     x, at = np.array([[1.0, 0.2], [-0.3, 1.1]]), []
     for depth in (8, 9, 10, 150, 151):
         K, Theta = an.kernel(mn.Sequential(dense(1.0, 0.3), *layers * depth)).both(x)
@@ -131,7 +131,7 @@ def law_of_tanh() -> None:
 
 @contextmanager
 def variances_from(smallest: float, largest: float) -> Iterator[None]:
-    """Search fewer variances, because each takes ten quadratures."""
+    """Search only these variances, because each requires ten quadratures."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(critical_module, "SMALLEST", smallest)
         patch.setattr(critical_module, "LARGEST", largest)
@@ -170,7 +170,7 @@ def law_of_the_edge() -> None:
 
 
 def law_of_ntk() -> None:
-    """Theta of many blocks is bounded, or grows linearly at the edge, and equals `Phase.ntk`."""
+    """Theta behind many blocks equals `Phase.ntk`. It is bounded, or grows linearly at the edge of chaos."""
     for w, growth in ((0.9, "bounded"), (2**0.5, "linear")):
         layers = mn.Sequential(mn.Dense(9, w_std=w, b_std=0.5 if w < 1 else 0.0), mn.ReLU())
         found = phase_module.phase(layers)
@@ -202,7 +202,7 @@ def test_depth_of_every_activation(activation: mn.Layer) -> None:
 
 
 def test_every_activation_is_here() -> None:
-    """Sign has no phase, `Numbered` is a base class, and Hardswish has its own test below."""
+    """All activations are tested: Sign has no phase, `Numbered` is a base class, and Hardswish has a separate test."""
     known = {type(activation) for activation in ACTIVATIONS} | {mn.Sign}
     left = {kind.__name__ for kind in every(mn.spec.Activation) if kind not in known}
     assert left - {"Numbered"} == {"Hardswish"}
@@ -220,7 +220,7 @@ def test_slopes_of_clipped_activations(activation: mn.Layer, end: float, slope: 
 
 
 def test_slope_of_hardswish() -> None:
-    """If phi' and phi'' jump, chi_1 is exact. The slope of a series of 1024 terms is smaller by 0.19 %."""
+    """Although phi' and phi'' jump, chi_1 is exact. The slope of the series of 1024 terms is smaller by 0.19 %."""
     maps = Maps(lower(more.Hardswish(), Site((1,), first=False), mn.NTK()))
     V, chi_1, _ = maps.variance(16.0)
     z = np.linspace(-0.75, 0.75, 200_001)

@@ -85,9 +85,9 @@ def test_planted_errors_are_refused(name: str, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("q", [1e-300, 1e-20, 1e20, 1e300])
 @pytest.mark.parametrize("p", [1e-30, 1e-9, 0.3, 0.5, 1.0])
 def test_small_variances_are_linear_and_large_ones_steps(q: float, p: float) -> None:
-    """For small variances, Hardtanh is x and ReLU6 is half of |x| + x.
+    """For small variances, Hardtanh is x and ReLU6 is (|x| + x) / 2.
 
-    For large variances, Hardtanh is sign x and ReLU6 is a step of 6.
+    For large variances, Hardtanh is sign x and ReLU6 is a step of height 6.
     """
     a = 2 * np.arcsin(sqrt(p))
     linear, step = of_pair(ONE, q, q, p), of_pair(more.ReLU6(), q, q, p)
@@ -109,7 +109,7 @@ def test_equal_opposite_and_zero_rows() -> None:
         assert of_pair(ONE, q, q, 0.0)[:2] == pytest.approx((0.0, 1.0), rel=1e-14, abs=0)
         assert of_pair(ONE, q, q, 1.0, 0.0)[:2] == pytest.approx((1.0, 0.0), rel=1e-14, abs=0)
         assert of_pair(more.Hardsigmoid(), q, q, 0.0)[:2] == (0.0, 1.0)
-    assert of_pair(ONE, 1e-300, 1e300, 0.5)[0] == pytest.approx(0.5, rel=1e-13)  # x beside sign x
+    assert of_pair(ONE, 1e-300, 1e300, 0.5)[0] == pytest.approx(0.5, rel=1e-13)  # x paired with sign x
     assert of_pair(ONE, 1e-300, 1e300, 0.0)[0] == pytest.approx((1 - sqrt(2 / pi)) / 2, rel=1e-13)
     assert of_pair(more.ReLU6(), 0.0, 0.0, 0.3)[2] == 0.0  # phi'(0) = 0
     assert of_pair(ONE, 0.0, 0.0, 0.3)[2] == pytest.approx(1.0, rel=1e-14)

@@ -1,4 +1,4 @@
-"""Test closed forms against quadrature, against 70 digits on degenerate rows, and on images."""
+"""Test closed forms against quadrature, against 70-digit values on degenerate rows, and on images."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Plain(mn.Activation):
 
 @dataclass(frozen=True)
 class Wrong(Plain):
-    """Another activation's closed form, with wrong factors of p' and of E phi' phi'."""
+    """Another activation's closed form, in which p' and E phi' phi' are multiplied by wrong factors."""
 
     p: float = 1.0
     slope: float = 1.0
@@ -81,7 +81,7 @@ def relative(got: Array, want: Array) -> float:
 
 
 def check_against_quadrature(phi: mn.Activation, plain: Plain) -> None:
-    """Check both kernels to 1e-12, at angles from 0 to pi and norms from 0.3 to 2."""
+    """Check that both kernels equal the quadrature to 1e-12, at angles from 0 to pi and norms from 0.3 to 2."""
     angle = np.array([0.0, 0.3, 1.0, 1.6, 2.4, 3.0, pi, 0.3, 1.6, pi])[:, None]
     x = np.array([1.0] * 7 + [0.3, 2.0, 1.4])[:, None] * sqrt(2) * np.hstack([np.cos(angle), np.sin(angle)])
     error = relative(an.kernel(network(phi)).both(x), an.kernel(network(plain)).both(x))
@@ -102,7 +102,7 @@ def test_the_check_refuses_a_wrong_dual(phi: mn.Activation, how: Any) -> None:
 
 
 def modest_rows(dtype: Any) -> Array:
-    """Return degenerate rows without norms of 1e6, whose exponentials overflow."""
+    """Return degenerate rows, with norms of 1e6 scaled down because their exponentials would overflow."""
     x = degenerate_rows(np.random.default_rng(1))
     norm = np.linalg.norm(x, axis=1, keepdims=True) / sqrt(x.shape[1])
     return (x * np.where(norm > 10, 2e-6, 1.0)).astype(dtype)
@@ -112,7 +112,7 @@ BOUND = {np.float64: 1e-11, np.float32: 2e-6}
 
 
 def check_degenerate(phi: mn.Activation, dtype: Any) -> None:
-    """Check all pairs. A ReLU behind phi depends on angles, not on their squares."""
+    """Check all pairs of rows, also with a ReLU behind phi, which depends on angles and not only on their squares."""
     x = modest_rows(dtype)[[0, 1, 2, 4, 6, 8, 9, 10, 12, 14, 15, 16, 18, 21]]
     for spec in (network(phi, b_std=0.0), network(phi, mn.ReLU())):
         errors = largest_errors(an.kernel(spec).both(x), exact_kernels(spec, x))
@@ -122,7 +122,7 @@ def check_degenerate(phi: mn.Activation, dtype: Any) -> None:
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("phi", EACH, ids=repr)
 def test_degenerate_rows(phi: mn.Activation, dtype: Any) -> None:
-    """Check equal, opposite, nearly parallel, collinear and zero rows, in 70 digits."""
+    """Check equal, opposite, nearly parallel, collinear and zero rows against 70-digit values."""
     check_degenerate(phi, dtype)
 
 
@@ -233,9 +233,9 @@ def test_the_error_holds_at_the_worst_angle_and_falls_with_the_correlation() -> 
 
 
 def test_the_error_knows_what_the_axis_leaves_out() -> None:
-    """The mass of exp(4 z)^2 lies about z = 8, within the axis.
+    """The error of exp(4 z)^2, whose mass lies about z = 8, is small, because the axis of z includes this mass.
 
-    The mass of exp(12 z)^2 lies beyond the range of float64.
+    For exp(12 z)^2, whose mass lies beyond the range of float64, an error is raised.
     """
     x = np.array([[4.0], [3.0]])
     plain, exact = (an.kernel(mn.Sequential(mn.Dense(1), phi, mn.Dense(1))) for phi in (Plain(mn.Exp()), mn.Exp()))
@@ -246,7 +246,7 @@ def test_the_error_knows_what_the_axis_leaves_out() -> None:
 
 
 def h(degree: int) -> list[Any]:
-    """Return the coefficients of the Hermite polynomial in powers of x, to 60 digits."""
+    """Return the coefficients of the normalised Hermite polynomial in powers of x, to 60 digits."""
     coef = [mp.mpf(0)] * (degree + 1)
     for k in range(degree // 2 + 1):
         coef[degree - 2 * k] = (-0.5) ** k * mp.sqrt(factorial(degree)) / (factorial(k) * factorial(degree - 2 * k))
@@ -314,7 +314,7 @@ def test_the_error_of_polynomials_in_60_digits(degree: int, monkeypatch: pytest.
 def test_diagonals_are_exact_where_the_series_is_not(w: float) -> None:
     """The diagonals E tanh^2 and E sech^4 are separate integrals, right to 1e-14 without a warning.
 
-    The kernel between rows warns.
+    The kernel between two different rows warns.
     """
     k, x = an.kernel(mn.Sequential(mn.Dense(8, w_std=w), mn.Tanh(), mn.Dense(1))), np.array([[1.0, 1.0]])
     near = np.array([[1.0, 1.0 + 1e-3]])

@@ -26,7 +26,7 @@ SMOOTH = [mn.Erf(), mn.GELU(), mn.Sin(), mn.Tanh(), mn.Sigmoid(), mn.Softplus(),
 
 
 def plane(activation: Activation, q1: float, q2: float, c: float) -> tuple[float, float]:
-    """Return E phi phi and E phi' phi'."""
+    """Return E phi(u) phi(v) and E phi'(u) phi'(v) at variances q1, q2 and correlation c."""
     f = pointwise(activation)
     return tuple(quadrature_dual(g, q1, q2, c) for g in (lambda x: f.phi(XP, x), lambda x: f.derivative(XP, x)))  # type: ignore[return-value]
 
@@ -62,7 +62,7 @@ def test_the_check_refuses_another_activation() -> None:
 
 @pytest.mark.parametrize("activation", [mn.ReLU(), mn.LeakyReLU(0.2), mn.LeakyReLU(-0.7), mn.Abs()], ids=str)
 def test_homogeneous(activation: Activation) -> None:
-    """Check phi(r cos s) = r phi(cos s) by a quadrature over the angle, which is exact if split at the kinks."""
+    """Check activations phi(r x) = r phi(x) by a quadrature over the angle, which is exact if split at the kinks."""
     f = pointwise(activation)
     kernel = an.kernel(mn.Sequential(mn.Dense(1), activation, mn.Dense(1))).both
     for angle in (0.0, 0.1, 1.0, 2.0, 3.1, np.pi):
@@ -94,7 +94,7 @@ def _(layer: Wavelet) -> Pointwise:
 
 @dataclass(frozen=True)
 class Clipped(Activation):
-    """phi(x) = min(max(x, -1), 1): kinks at +-1."""
+    """phi(x) = min(max(x, -1), 1), with kinks at +-1."""
 
 
 @pointwise.register
@@ -106,7 +106,7 @@ def _(layer: Clipped) -> Pointwise:
 
 @dataclass(frozen=True)
 class Elu(Activation):
-    """phi(x) = x for x > 0, exp(x) - 1 otherwise: phi'' jumps at 0."""
+    """phi(x) = x for x > 0, exp(x) - 1 otherwise. phi'' jumps at 0."""
 
 
 @pointwise.register
@@ -120,7 +120,7 @@ def _(layer: Elu) -> Pointwise:
 
 
 def test_kinks_of_rows_of_one_norm_stand_where_those_of_others_do() -> None:
-    """One series serves all rows, integrated between kinks that depend on the norm."""
+    """Rows of one norm share a series, which is integrated between kinks that depend on the norm."""
     kernel = an.kernel(mn.Sequential(mn.Dense(1), Clipped(), mn.Dense(1)))
     x = np.array([[1.0, 0.0], [0.6, 0.8], [2.0, 1.0]])
     with pytest.warns(UserWarning, match="exact to"):
@@ -151,7 +151,7 @@ def test_an_activation_that_is_registered_again_has_another_kernel() -> None:
 
 
 def test_closed_form_against_series() -> None:
-    """Compare erf by its own formula with erf as a general activation."""
+    """Compare erf by its closed form with erf as a general activation, by quadrature."""
     from analytic.recursion.quadrature import Quadrature
     from analytic.recursion.rules import lower
 
@@ -220,7 +220,7 @@ def tanh_kernels(q: float, c: Any) -> tuple[Any, Any]:
 def test_large_preactivations_state_their_error(w_std: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error is at most `Kernel.error` times |c|^1024, and close to this bound near c = 1.
 
-    For rows at angles of at least 0.27 to a line, the error is rounding. This test uses only the series, as for rows of
+    At angles of at least 0.27 from 0 and pi, the error is only rounding. This test uses only the series, as for rows of
     several norms. `test_steep` tests rows of one norm.
     """
     monkeypatch.setattr(Steep, "of", staticmethod(lambda *_: None))

@@ -1,4 +1,4 @@
-"""Test quadratures, piece by piece, against integrals on finer panels."""
+"""Test the parts of quadratures against integrals on finer panels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 
 
 def distances(s: Array) -> Array:
-    """Return E (tanh(s_i z) / sqrt v_i - tanh(s_j z) / sqrt v_j)^2 for all pairs i, j, on one grid for all."""
+    """Return E (tanh(s_i z) / sqrt v_i - tanh(s_j z) / sqrt v_j)^2 for all pairs i, j, integrated on one grid."""
     z, w = axis(np, s, (), panels(np.tanh, s), 40)
     y = np.tanh(s[:, None] * z)
     y /= np.sqrt((y**2 * w).sum(axis=1))[:, None]
@@ -32,7 +32,7 @@ def square_of_tanh(xp: Any, q: Any) -> Any:
 @pytest.mark.parametrize("grid", [0.0, 0.25])
 @pytest.mark.parametrize("s", [[0.5, 0.6, 3.0], [1.0, 1.001, 1.002, 1.01], [1e-3, 1.0, 2.0, 400.0]])
 def test_the_curve_of_norms_keeps_the_distances(s: list[float], grid: float) -> None:
-    """Neither the order of the norms nor their spacing matters."""
+    """Distances on the curve of norms are right for any order and spacing of the norms."""
     scales = np.array(s)
     found = mismatch(lambda xp, x: np.tanh(x), square_of_tanh, scales, grid)
     assert found is not None
@@ -44,9 +44,9 @@ def test_the_curve_of_norms_keeps_the_distances(s: list[float], grid: float) -> 
 
 
 def test_vectors_far_from_the_origin_are_centred_before_their_distances_are_taken() -> None:
-    """A product rounds by eps times the largest square.
+    """Products of vectors round by eps times the largest square.
 
-    After centring, that is about the largest squared distance.
+    After centring, the largest square is about the largest squared distance.
     """
     y = 100 + np.random.default_rng(0).normal(size=(20, 3))
     found = distances_between(np, y)

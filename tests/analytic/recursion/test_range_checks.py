@@ -1,4 +1,4 @@
-"""Test rows of every scale beside ordinary ones against mpmath, and errors that name rows out of range."""
+"""Test rows of every scale, next to ordinary rows, against mpmath, and test errors that name rows out of range."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test the kernels of analytic.kernel against reference values, and with laws and bad input."""
+"""Test kernels of `analytic.kernel` against reference values, by laws, and on bad input."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def smooth_or_kinked() -> st.SearchStrategy[mn.spec.Layer]:
 
 @st.composite
 def random_specs(draw: st.DrawFn) -> mn.Sequential:
-    """Draw chains with residual blocks and other branches, all three kinds of bias, and equal widths for sums."""
+    """Draw chains with residual blocks and other branches, with three kinds of bias, and with equal widths for sums."""
 
     def dense() -> mn.Dense:
         return mn.Dense(
@@ -149,7 +149,7 @@ def test_deep_linear_networks() -> None:
 
 
 def test_residual_networks_by_hand() -> None:
-    """Check K' = K + w^2 K T(K), written out for one block."""
+    """Compare with kernels of a residual network that are written out by hand."""
     spec = mn.Sequential(
         mn.Dense(5, w_std=1.1),
         mn.Residual(mn.Sequential(mn.ReLU(), mn.Dense(5, w_std=1.3, b_std=0.2))),

@@ -131,7 +131,7 @@ def truth(name: str, dtype: str) -> tuple[Numbers, Numbers, Numbers]:
             k = (q + q2) / 2 - D0 if form.name in FROM_D else mp.mpf(r) * r2 - a
             (v, dv), (v2, dv2), (e, de) = (dual(layer, *three) for three in ((q, q, q), (q2, q2, q2), (q, q2, k)))
             top = (dv + dv2) / 2 * (t + 2 * r * r2 + 0.5)
-            top = mp.inf if top < 1e-20 else top  # for black pixels of cos, only the rounding of pi/2
+            top = mp.inf if top < 1e-20 else top  # at black pixels of cos, a rounding error of pi/2
             for one, number in zip(found, ((v + v2) / 2 - e, (t + 2 * k + 0.5) * de, (v + v2) / 2, top), strict=True):
                 one.append(mp.nstr(number, 30))
     after, slope, *scales = (np.array([np.longdouble(number) for number in one]) for one in found)
@@ -139,7 +139,7 @@ def truth(name: str, dtype: str) -> tuple[Numbers, Numbers, Numbers]:
 
 
 def worst(name: str, dtype: str, run: Run, change: Callable[[list[Any]], None] | None = None) -> float:
-    """Return the largest errors of D' and Theta' in roundings, relative to the mean of both pixels with themselves."""
+    """Return the largest errors of D' and Theta' in roundings, relative to the mean over each pixel with itself."""
     form, ((D, s, s2, theta), want, scales) = form_for(name), truth(name, dtype)
     sides = [[*form.numbers(np, q), np.ones_like(q)] for q in (v.astype(np.float64) ** 2 for v in (s, s2))]
     if change is not None:
@@ -158,7 +158,7 @@ def test_formulas_are_right_to_rounding(name: str, dtype: str, run: Run) -> None
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_each_number_of_a_pixel_counts(name: str) -> None:
-    """Negative control: the check fails if a number of one pixel is 1e-9 too large.
+    """Negative control: the check fails if a precomputed number of one pixel is 1e-9 too large.
 
     For Rbf, whose phase is pi/4, only the first number matters.
     """
@@ -172,13 +172,13 @@ def test_each_number_of_a_pixel_counts(name: str) -> None:
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_outside_the_image(name: str, run: Run) -> None:
-    """D' is half the variance of the other pixel and Theta' is 0. Equal pixels are at a distance of exactly 0."""
+    """Outside the image, D' is half the other pixel's variance and Theta' is 0. For equal pixels, D' is exactly 0."""
     form, q = form_for(name), np.exp(np.linspace(-3, 3, 16))
     one = (*form.numbers(np, q), q)
     zero, theta = tuple(0 * v for v in one), np.ones(16)
     k = np.array([1.0, 0.5, 1.0, *form.constants])
     for sides in ((one, zero), (zero, one)):
-        with np.errstate(invalid="ignore"):  # NumPy's path never gets pixels outside
+        with np.errstate(invalid="ignore"):  # the library passes no outside pixels to NumPy
             d, t = run(form, "float64", q / 2, theta, *sides, k)
         np.testing.assert_array_equal(d, q)
         np.testing.assert_array_equal(t, 0)

@@ -78,7 +78,7 @@ def test_kernels_in_float32() -> None:
 
 @pytest.mark.parametrize("s", [10.0, 100.0])
 def test_p_after_is_the_integral_of_the_slope(s: float) -> None:
-    """Compare with adaptive integrals of S, relative to p', which is tiny for nearly equal rows."""
+    """Compare p' with adaptive integrals of S. Errors are relative to p', which is tiny for nearly equal rows."""
     phi = pointwise(mn.Tanh())
     v = mean_square(s)
     found = Steep.of(phi, s, v, 0.5)
@@ -111,12 +111,12 @@ def test_what_has_no_ends() -> None:
 
 @pytest.mark.parametrize(("narrow", "most"), [(1.0, 1e-11), (4.0, 1e-6), (20.0, 1.0)])
 def test_a_narrow_step_says_that_its_panels_are_wide(narrow: float, most: float) -> None:
-    """Nodes are placed for a phi that changes over a width of 1. The error of other phi is measured and stated."""
+    """Nodes are placed for a phi that changes over a width of 1. For other phi, the error is measured and stated."""
     f = pointwise(mn.Tanh())
     phi = Pointwise(lambda xp, x: f.phi(xp, narrow * x), lambda xp, x: narrow * f.derivative(xp, narrow * x))
     z, weights = graded(np.zeros(1), 0.01, 20)
     found = Steep.of(phi, 30.0, float(weights[0] @ phi.phi(np, 30.0 * z[0]) ** 2), 0.5)
-    if found is None:  # its E phi^2 is already wrong
+    if found is None:  # E phi^2 is already wrong
         assert narrow == 20.0
         return
     p = found.p0 * np.array([1e-3, 1.0, 30.0])
@@ -139,7 +139,7 @@ PLANTED = {
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_error_is_found_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative controls: each planted error gives a large error."""
+    """Negative controls: with each planted error, kernels have large errors."""
     right = Steep.of
     monkeypatch.setattr(Steep, "of", staticmethod(lambda *of: PLANTED[name](right(*of))))
     assert off(mn.Softplus(), 30.0) > 1e-6

@@ -77,7 +77,7 @@ def test_zero_equal_opposite_and_nearly_equal_rows() -> None:
         mine, ours = both(Ramp(), x, b_std=b_std), both(mn.ReLU(), x, b_std=b_std)
         np.testing.assert_allclose(mine.nngp, ours.nngp, rtol=0, atol=1e-13 * ours.nngp.max())
         np.testing.assert_allclose(mine.ntk, ours.ntk, rtol=0, atol=1e-7 * ours.ntk.max())
-    assert np.abs(mine.ntk - ours.ntk).max() > 1e-12 * ours.ntk.max()  # the reason for steps in p, r and tau
+    assert np.abs(mine.ntk - ours.ntk).max() > 1e-12 * ours.ntk.max()  # why the library uses steps in p, r and tau
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ def rows(dtype: Any) -> Any:
 
 
 def check(kernel: Callable[[Any], Any], spec: mn.Sequential, dtype: Any, times: float = 1) -> None:
-    """Check NNGP and NTK of all pairs."""
+    """Check NNGP and NTK of all pairs of rows, with errors of at most `times` the bound for the dtype."""
     errors = largest_errors(kernel(rows(dtype)), exact_kernels(spec, rows(dtype)))
     assert max(errors) < times * BOUND[dtype], f"NNGP, NTK off by {errors[0]:.1e}, {errors[1]:.1e}"
 
@@ -100,7 +100,7 @@ def test_erf_is_so_steep_that_angles_of_any_size_count(name: str, scale: float, 
 
 
 def test_an_angle_to_a_rounding_of_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative controls: rows rounded after division by their norms, and h - w of ReLU by subtraction."""
+    """Negative controls: rows rounded after division by their norms, and ReLU's h - w computed by subtraction."""
     with monkeypatch.context() as patch:
         patch.setattr("analytic.recursion.unit_rows.product_rest", lambda a, b, product: 0 * product)
         assert steep_error("erf", 1e8, 0.0) > 1e-10
@@ -193,9 +193,9 @@ def test_the_check_refuses_nan() -> None:
 
 
 def test_the_rest_of_a_product_is_exact() -> None:
-    """The rest equals a computation with fractions.
+    """The rest of a product equals a computation with fractions.
 
-    Most products are rounded, and the rest for an adjacent number differs.
+    Most of the products are rounded. If one factor is replaced by the adjacent number, the rest differs.
     """
     a, b = np.random.default_rng(0).standard_normal((2, 1000)) * np.logspace(-40, 40, 1000)
     rest = product_rest(a, b, a * b)

@@ -1,4 +1,4 @@
-"""Test closed-form dynamics against training: small steps, explicit loops, limits, and reference values."""
+"""Compare closed-form dynamics with small steps, explicit loops, limits and reference values."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Problem:
         return np.asarray(solution.y[:, -1])
 
     def descended(self, t: int) -> A:
-        """Return w after t steps."""
+        """Return w after t steps of gradient descent."""
         w = np.zeros(self.J.shape[2])
         for _ in range(t):
             w = w - self.lr * self.gradient(w)
@@ -86,7 +86,7 @@ class Problem:
         return np.asarray(np.einsum("ncp,mep->ncme", self.J_test if test else self.J, self.J))
 
     def error(self, t: float, w: A, dynamics: Any) -> float:
-        """Return the largest deviation of the closed form, in outputs and weights, from training to the weights w."""
+        """Return the largest deviation of the closed form at time t, in outputs and weights, from trained weights w."""
         train = dynamics.predict(t, f0=self.f0) - (self.f0 + self.J @ w)
         test = dynamics.predict(t, self.kernel(test=True), f0=self.f0, f0_test=self.f0_test)
         a = dynamics.coefficients(t, f0=self.f0)
@@ -124,7 +124,7 @@ def test_descent_is_the_loop(p: Problem, t: int) -> None:
 
 
 class Planted(GradientFlow):
-    """A `Dynamics` with another g_t(mu)."""
+    """Gradient flow with another g_t(mu)."""
 
     wrong: Callable[[A, A, float], A]  # (t, mu, lr / N) -> e^(-lr t mu / N), or a mistaken version of it
 
@@ -155,7 +155,7 @@ DESCENT_MISTAKES = {
 
 
 def test_planted_right_formulas_pass_and_mistakes_do_not() -> None:
-    """The laws' check fails on every planted mistake by a wide margin."""
+    """The check passes on the right formulas, and fails on every planted mistake by a wide margin."""
     p = problem(seed=0, P=20, ridge=0.3)
     flowed, descended = p.flowed(7), p.descended(7)
     assert p.error(7, flowed, planted(lambda t, mu, rate: np.exp(-rate * t * mu), p, 0.3)) < 1e-9
@@ -295,7 +295,7 @@ def test_the_critical_learning_rate_is_the_theorems() -> None:
 
 @pytest.mark.parametrize("size", [0.0, 5e-324, 1e-310])
 def test_a_kernel_that_bounds_no_rate_is_refused(size: float) -> None:
-    """Zero raises an error, as do kernels so small that the bound is infinite. The kernel 1e-300 I has a bound."""
+    """A kernel of zeros raises an error, and so does one whose bound is infinite. The kernel 1e-300 I has a bound."""
     for bound in (max_learning_rate, critical_learning_rate):
         with pytest.raises(ValueError, match=r"expects an eigenvalue .*, got .* as its largest: .*; scale the inputs"):
             bound(size * np.eye(3))

@@ -19,7 +19,7 @@ from tests.kit.two_layer_erf import erf_ntk, spread
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_duplicated_rows_train_to_the_exact_limit(dtype: type) -> None:
-    """For two labels on one input, the flow ends at their mean, as it would for one example with that label."""
+    """If one input has two labels, gradient flow ends at their mean, as for one example with the mean label."""
     k, k_test, y, _ = spread()
     twice = [0, 1, 2, 3, 4, 5, 6, 0]  # the last example is the first one again, with another label
     y2 = np.concatenate([y, [[3.0, -1.0]]])
@@ -60,7 +60,7 @@ def test_a_zero_row_stays_where_it_was() -> None:
     k0 = erf_ntk(x0, x0, b=0.0)
     k, k_test = erf_ntk(x, x, b=0.0), erf_ntk(np.sin(x[:3]), x, b=0.0)
     for t in (0.3, 50.0, np.inf):
-        with_row = gradient_flow(k0, y0, lr=8 / 7)  # N counts in the loss: 8 examples against 7
+        with_row = gradient_flow(k0, y0, lr=8 / 7)  # the loss divides by N, 8 here and 7 below
         f = with_row.predict(t, np.concatenate([k_test, np.zeros((3, 1))], axis=1))
         assert np.abs(f - gradient_flow(k, y).predict(t, k_test)).max() < 1e-12
         assert np.array_equal(with_row.predict(t)[-1], [0.0, 0.0])
@@ -79,7 +79,7 @@ def test_a_kernel_of_low_rank_ends_at_least_squares() -> None:
 
 
 def test_a_limit_that_does_not_exist_is_refused() -> None:
-    """k is singular along (1, -1). Predictions with a part along it grow without bound: large t raises an error."""
+    """k is singular along (1, -1). Predictions with a part along it grow without bound, so large t raises an error."""
     k, k_test, y = np.ones((2, 2)), np.array([[1.0, 0.5]]), np.array([[1.0], [0.0]])
     flow = gradient_flow(k, y)
     # da/dt = -(k a - y)/2: the sum of a tends to 1/2 as 1 - e^-t, and the difference is t/2

@@ -1,4 +1,4 @@
-"""Test the trained ensemble and the posterior: Monte Carlo over functions, conditioning, and reference values."""
+"""Test the trained ensemble and the posterior by Monte Carlo over functions, conditioning, and reference values."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_monte_carlo_refuses_planted_mistakes() -> None:
     # time divided by N C instead of N
     mean_late, cov_late = trained.predict(x_test, t / 2, cov=True)
     assert largest_z(draws["ntk"], mean_late[:, 0], cov_late) > 3 * BOUND
-    # the posterior's formula with Theta in it, and the cross term once instead of twice
+    # the posterior's formula with Theta in place of K, and the cross term once instead of twice
     K, Theta = KERNEL.both(x)
     K_test, Theta_test = KERNEL.both(x_test, x)
     lam, Q = np.linalg.eigh(Theta)
@@ -164,7 +164,7 @@ def test_samples_have_the_posteriors_moments(kind: Kind) -> None:
     assert draws.shape == (SAMPLES, 4, 2)
     for c in range(2):
         assert largest_z(draws[:, :, c], mean[:, c], cov) < BOUND
-        assert largest_z(draws[:, :, c], mean[:, c], 1.1 * cov) > BOUND  # ten per cent of variance would be noticed
+        assert largest_z(draws[:, :, c], mean[:, c], 1.1 * cov) > BOUND  # ten per cent more variance is detected
     # outputs are independent
     a, b = (draws[:, :, c] - mean[:, c] for c in range(2))
     z = (a * b).mean(0) / (np.diag(cov) / math.sqrt(SAMPLES))
@@ -204,7 +204,7 @@ def test_covariances_are_symmetric_and_positive_semi_definite_at_all_times(
     assert np.linalg.eigvalsh(cov).min() > -1e-12
     assert np.abs(mean[0]).max() == 0
     assert np.abs(cov[0] - KERNEL.nngp(x_test)).max() < 1e-15
-    if kind == "nngp":  # conditioning on more can only reduce the variance
+    if kind == "nngp":  # conditioning on more data can only reduce the variance
         assert np.all(np.diff(np.diagonal(cov, axis1=1, axis2=2), axis=0) < 1e-12)
 
 
@@ -224,7 +224,7 @@ def test_the_nngp_posterior_is_gaussian_conditioning(ridge: float) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("ridge", [0.0, 0.3])
 def test_the_posterior_is_the_end_of_training(kind: Kind, ridge: float) -> None:
-    """A Cholesky factor and an eigendecomposition give equal results."""
+    """The posterior, from a Cholesky factor, equals the end of training, from an eigendecomposition."""
     x, y, x_test = data()
     trained = ensemble(KERNEL, x, y, lr=0.1, ridge=ridge)
     ends = (trained.predict(x_test, kind=kind, cov=True), trained.predict(x_test, 1e12, kind=kind, cov=True))

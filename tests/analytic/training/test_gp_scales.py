@@ -1,4 +1,4 @@
-"""Test the posterior and the trained ensemble at every scale of the inputs against 60 digits."""
+"""Test the posterior and the trained ensemble against 60-digit reference values, at every scale of the inputs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def conditioned(x: Array, x_test: Array, y: Array, ridge: float, kind: str) -> t
 
 
 def error(got: Array, want: Any) -> float:
-    """Return the largest error relative to the largest number, or inf for a NaN."""
+    """Return the largest error relative to the largest entry, or inf if an entry is not finite."""
     size = max(abs(value) for value in want)
     found = [abs(mp.mpf(float(got[i, j])) - want[i, j]) for i in range(got.shape[0]) for j in range(got.shape[1])]
     return float(max(found) / size) if np.isfinite(got).all() else np.inf

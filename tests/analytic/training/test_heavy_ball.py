@@ -1,4 +1,4 @@
-"""Test the closed form of the heavy ball against its loop, 60 digits, a network's training, and the limiting flow."""
+"""Test the closed form of the heavy ball against a loop, 60-digit values, a trained network, and the limiting flow."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Step = Callable[[A, A, A, float, float], tuple[A, A]]
 
 
 def heavy_ball(f: A, v: A, g: A, lr: float, m: float) -> tuple[A, A]:
-    """Iterate v <- m v + g, f <- f - lr v."""
+    """Take one step, v <- m v + g and f <- f - lr v."""
     v = m * v + g
     return f - lr * v, v
 
@@ -38,7 +38,7 @@ WRONG: dict[str, Step] = {
 
 
 def departure(step: Step, lr: float, m: float, ridge: float, t: int, seed: int = 0, N: int = 5, P: int = 20) -> float:
-    """Return |closed form - loop| of weights, training and test outputs, relative to the largest.
+    """Return the largest |closed form - loop| in weights, training and test outputs, relative to the largest entry.
 
     P < N gives a singular kernel, whose zero directions do not move.
     """
@@ -89,7 +89,7 @@ def gains(z: list[float], m: float, t: list[int]) -> A:
 
 
 def exact(z: Any, m: float, t: int) -> Any:
-    """Return `gains` in 60 digits: (1 - e_t) / z from the matrix itself."""
+    """Return g_t in 60 digits, (1 - e_t) / z, by a power of the matrix of one step."""
     z, m = mp.mpf(z), mp.mpf(m)
     return (1 - (mp.matrix([[1 - z, -m], [z, m]]) ** t)[0, 0]) / z
 

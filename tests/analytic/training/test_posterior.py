@@ -1,4 +1,4 @@
-"""Test the ensemble trained in steps, with and without momentum, and deviations without a covariance matrix."""
+"""Test the ensemble trained in steps, with and without momentum, and standard deviations without covariances."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def moments(x: A, y: A, x_test: A, t: float, kind: Kind, ridge: float, momentum:
     theta = (KERNEL.ntk if kind == "ntk" else KERNEL.nngp)(both, x)
 
     def trained(f: A, targets: A) -> A:
-        """Train on all points, from f (N + M, k) and targets (N, k)."""
+        """Return outputs at x_test after training from f (N + M, k) on targets (N, k)."""
         a, v = np.zeros_like(targets), np.zeros_like(targets)
         for _ in range(int(t)):
             g = (f[:N] + theta[:N] @ a - targets + ridge * a) / N
@@ -132,7 +132,7 @@ def test_std_of_the_posterior(kind: Kind, ridge: float) -> None:
 @pytest.mark.parametrize("make", [an.ensemble, an.posterior])
 @pytest.mark.parametrize("kind", KINDS)
 def test_std_takes_memory_for_m_times_n(make: Callable[..., Any], kind: Kind) -> None:
-    """With M = 8000 a covariance takes 512 MB. Memory stays below 12 arrays (M, N) and the kernels' workspace."""
+    """For M = 8000, a covariance takes 512 MB. `std` needs less than 12 arrays (M, N) and the kernels' workspace."""
     x, y, _ = data()
     x_test, options = np.random.default_rng(2).standard_normal((8000, 3)), {"kind": kind}
     one = make(KERNEL, x, y, ridge=0.1, **(options if make is an.posterior else {}))

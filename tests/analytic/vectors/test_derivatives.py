@@ -34,7 +34,7 @@ SPECS: dict[str, mn.Sequential] = {
 
 
 def rows() -> np.ndarray:
-    """Return rows of different size, including two equal ones, two opposite ones, and zeros."""
+    """Return rows of different norms, including two equal rows, two opposite rows, and zeros."""
     x = np.random.default_rng(0).standard_normal((6, 5)) * np.array([[1.0], [1], [1], [0], [0.1], [30.0]])
     x[1], x[2] = x[0], -x[0]
     return x
@@ -101,7 +101,7 @@ def test_a_wrong_step_is_noticed(wrong: float, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("name", SPECS)
 def test_rows_that_are_equal_have_those_of_their_variances(name: str) -> None:
-    """Compare with finer differences of `diag`, which uses no angle. Opposite rows and zeros are included."""
+    """Compare with differences of `diag` of a larger step. `diag` uses no angle. Check opposite rows and zeros, too."""
     kernel, x, h = an.kernel(SPECS[name]), rows(), 1e-4
     for k, parameter in enumerate(d.PARAMETERS):
         up, down = (kernel._scaled(parameter, np.exp(e)).diag(x) for e in (h, -h))
@@ -120,7 +120,7 @@ def test_rows_that_are_equal_have_those_of_their_variances(name: str) -> None:
     ids=["quadrature", "images"],
 )
 def test_other_kernels_by_differences(spec: mn.Sequential) -> None:
-    """Compare a kernel by quadrature and a kernel of images with differences of a larger step."""
+    """Compare derivatives of a kernel by quadrature and of an image kernel with differences of a larger step."""
     x = np.random.default_rng(0).standard_normal((3, 5) if isinstance(spec.layers[0], mn.Dense) else (3, 4, 4, 2))
     kernel = an.kernel(spec)
     found = kernel.derivatives(x)
@@ -144,7 +144,7 @@ def test_precision_and_shapes() -> None:
 
 @pytest.mark.parametrize("name", ["residual", "dropout"])
 def test_many_rows_go_block_by_block(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks are as accurate as the whole, also under masks, and take 9 numbers per pair, of which 4 are the result."""
+    """Blocks are as accurate as the whole, also with masks. They need 9 numbers per pair, of which 4 are the result."""
     spec = SPECS.get(name, mn.Sequential(mn.Dense(8, b_std=0.5), mn.ReLU(), mn.Dropout(0.5), mn.Dense(1)))
     x, kernel = np.random.default_rng(0).standard_normal((400, 5)), an.kernel(spec)
     whole = kernel.derivatives(x)

@@ -1,4 +1,4 @@
-"""Test the tile engine with any size, tile and destination of the result, and its errors."""
+"""Test the tile engine for any number of rows, tile size and destination of the result, and test its errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def data(n: int, d: int = 5, seed: int = 0) -> Any:
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("size", [1, 7, 16, 64])
 def test_tile_sizes(size: int, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check tiles that divide the matrix or do not, and have one entry or all entries."""
+    """Check tiles of one entry, tiles that do not divide the matrix evenly, and one tile for all entries."""
     x1, x2 = data(40).astype(dtype), data(23, seed=1).astype(dtype)
     kernel = an.kernel(SPEC)
     want = [*kernel.both(x1), *kernel.both(x1, x2)]
@@ -189,7 +189,7 @@ def test_a_pair_depends_on_other_rows_within_its_error(phi: mn.Activation, w_std
     stated = kernel.error(pair) + kernel.error(np.concatenate([pair, more]))
 
     def moved(x: Any) -> float:
-        """Return the largest change of the pair's entries, over sqrt(k k')."""
+        """Return the largest change of the pair's entries, relative to sqrt(k k')."""
         off = 0.0
         for alone, among in zip(kernel.both(pair), kernel.both(np.concatenate([x, more])), strict=True):
             root = np.sqrt(np.diag(alone))

@@ -132,7 +132,7 @@ def given() -> Any:
 
 
 def test_the_rate_stays_below_the_bound_of_every_narrow_network(given: Any) -> None:
-    """The minimum includes 16 networks of 4 units, some with a smaller bound, but no networks of 256 units."""
+    """The rate is a minimum over bounds. It includes 16 networks of 4 units, but no networks of 256 units."""
     bench = experiment._Bench("relu", 1, given, np, 0, lambda part: None)
     ntk = an.kernel(network_spec("relu", 4, 1)).ntk(given.x)
     limit = experiment.LR * an.max_learning_rate(ntk[:N_TRAIN, :N_TRAIN])
@@ -143,7 +143,7 @@ def test_the_rate_stays_below_the_bound_of_every_narrow_network(given: Any) -> N
 
 
 def trained(K: Array, Theta: Array, y: Array, lr: float) -> Ensemble:
-    """Return infinitely wide networks with these kernels, trained in steps."""
+    """Return an ensemble of infinitely wide networks with these kernels, trained by gradient descent."""
     return ensemble((K, Theta), np.arange(N_TRAIN), y, lr=lr, by="descent")
 
 
@@ -240,7 +240,7 @@ def test_members_trained_in_pieces_are_the_same_members(given: Any, monkeypatch:
     np.testing.assert_allclose(whole.f, pieces.f, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(whole.movement["0.W"], pieces.movement["0.W"], rtol=1e-4)
     assert list(pieces.steps) == [0, 2, 4]
-    assert sum(seen) == pytest.approx(2.0)  # all of the work, twice
+    assert sum(seen) == pytest.approx(2.0)  # progress adds up to 1 in each of two calls
 
 
 def test_float32_networks_measure_what_float64_networks_do(given: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,7 +275,7 @@ def test_float32_networks_measure_what_float64_networks_do(given: Any, monkeypat
         ("relu", "kernel movement", -0.7, "pass"),  # a bound
         ("relu", "kernel movement", -0.2, "fail"),
         ("erf", "kernel movement", -1.0, "pass"),
-        ("erf", "kernel movement", -0.7, "fail"),  # smooth: a value instead of a bound
+        ("erf", "kernel movement", -0.7, "fail"),  # a value instead of a bound, because erf is smooth
     ],
 )
 def test_verdicts(activation: str, key: str, exponent: float, verdict: str) -> None:
@@ -367,13 +367,13 @@ def test_a_wrong_theory_fails(
 
 
 def test_networks_of_another_parametrization_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In PyTorch's own scaling, a spec gives other networks than those that the kernels describe."""
+    """With PyTorch's parametrization, a spec gives other networks than those that the kernels describe."""
 
     def naive(spec: Any, input_shape: Any) -> mn.Network:
         return mn.Network(spec, input_shape, mn.PyTorch())
 
     monkeypatch.setattr(experiment, "Network", naive)
-    monkeypatch.setattr(experiment, "LR", 0.001)  # its kernel grows with the width
+    monkeypatch.setattr(experiment, "LR", 0.001)  # PyTorch's kernel grows with the width
     assert verify.run(**LESS).verdict == "fail"
 
 

@@ -1,4 +1,4 @@
-"""Test the law of width on random networks: the gate keeps its level, and the controls are refused."""
+"""Test the law of width on random networks. The gate keeps its level of significance, and refuses the controls."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def spending(critical: float, rounds: int, nodes: int = 1001) -> Array:
 
 
 def test_the_critical_value_spends_the_level() -> None:
-    """The level is spent look by look as in the module's docstring. An error of 3e-7 is 1e-5 in the critical value."""
+    """The level is spent as in the module's docstring. An error of 3e-7 is an error of 1e-5 in the critical value."""
     spent = spending(CRITICAL, ROUNDS)
     assert spent.round(4).tolist() == [0.0022, 0.0018, 0.0014, 0.0012, 0.0010, 0.0009, 0.0008, 0.0007]
     assert spent.sum() == pytest.approx(LEVEL, abs=3e-7)
@@ -127,7 +127,7 @@ def test_wrong_decisions_are_as_rare_as_stated(exponent: float, wrong: str, most
 
 @pytest.mark.parametrize(("exponent", "right"), [(-1.0, "holds"), (-0.5, "holds"), (0.0, "refused")])
 def test_the_gate_decides(exponent: float, right: str) -> None:
-    """At the scatter of real draws, four in five decisions are right even at the law's own bound."""
+    """With scatter as in real draws, 80 % of the decisions are right, even if the exponent is the bound of the law."""
     found = [decide(one) for one in errors_at(exponent, 300, 0.4, np.random.default_rng(3))]
     assert sum(verdict == right for verdict, _ in found) >= 0.8 * 300
     assert np.mean([rounds for _, rounds in found]) < (4.5 if exponent == -0.5 else 2)
@@ -147,7 +147,7 @@ UNSTABLE = pytest.mark.filterwarnings("ignore:learning rate:RuntimeWarning")
 
 def wrong_by(draw: Draw, width: int = 16) -> float:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # in a narrow ReLU network, perhaps no signal arrives
+        warnings.simplefilter("ignore", UserWarning)  # in a narrow ReLU network, all units can be 0
         return max(backward(draw, draw.widths([width])[0], np.random.default_rng(draw.seed)).values())
 
 
@@ -210,7 +210,7 @@ def test_a_wrong_backward_pass_is_refused(name: str, monkeypatch: pytest.MonkeyP
 
 
 def test_gradients_that_go_straight_through_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative control: phi' = 1 on the backward pass is refused for ten draws."""
+    """Negative control: for ten draws, the check fails on phi' = 1 in the backward pass."""
     monkeypatch.setattr(ActivationJacobian, "vjp", lambda self, u, dw: u)
     draws = [replace(biased(i), phi=mn.Tanh() if i % 2 else mn.ReLU()) for i in range(10)]
     assert all(wrong_by(draw) > BACKWARD for draw in draws)
@@ -218,7 +218,7 @@ def test_gradients_that_go_straight_through_are_refused(monkeypatch: pytest.Monk
 
 @UNSTABLE
 def test_the_gate_refuses_what_both_models_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    """f and f_lin use the same wrong gradient and approach each other as n^-1/2."""
+    """With the same wrong gradient, f and f_lin approach each other as n^-1/2, but the gate refuses them."""
     draw = replace(biased(1), phi=mn.Tanh(), body="dense", residual=False, depth=2, steps=10, regime="NTK")
     right = NetworkJacobian.vjp
 
@@ -245,7 +245,7 @@ NARROW = (8, 12, 16, 32, 64)
 def holds_once_in_four(draw: Draw, widths: Sequence[int]) -> None:
     """Check that one of four attempts confirms the law, each with new data and twice the widths.
 
-    The law is asymptotic. A right draw is refused with probability at most LEVEL_OF_ALL if its next order is small.
+    The law is asymptotic. If its next order is small, a right draw is refused with probability at most LEVEL_OF_ALL.
     """
     assert any(gate(replace(draw, seed=draw.seed + i), [n << i for n in widths])["gate"] == "holds" for i in range(4))
 
@@ -268,7 +268,7 @@ def test_the_distance_falls_in_wider_networks(draw: Draw) -> None:
 
 @UNSTABLE
 def test_a_wrong_kernel_is_refused_where_the_linearisation_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative control: the analytic kernel of a network with biases is refused if computed without biases."""
+    """Negative control: for a network with biases, the gate refuses the analytic kernel of the network without."""
     draw = replace(biased(1), phi=mn.Tanh(), body="dense", residual=False, depth=2, steps=10, regime="NTK")
 
     def without(spec: mn.spec.Layer) -> an.Kernel:
@@ -283,7 +283,7 @@ def test_a_wrong_kernel_is_refused_where_the_linearisation_is_right(monkeypatch:
 
 @UNSTABLE
 def test_a_kernel_that_moves_as_far_in_wide_networks_is_refused() -> None:
-    """In muP, features and the kernel move at every width."""
+    """In muP, features and the kernel move at every width. The check of kernel movement must fail."""
     found = gate(replace(drawn(by(np.random.default_rng(0)), "muP"), depth=2, phi=mn.Tanh(), body="dense"))
     assert "kernel movement" in found["slow"]
 
@@ -291,7 +291,7 @@ def test_a_kernel_that_moves_as_far_in_wide_networks_is_refused() -> None:
 @UNSTABLE
 @pytest.mark.parametrize("control", CONTROLS)
 def test_a_control_is_refused(control: str) -> None:
-    """Each control is refused on a network that hypothesis does not choose. All five are therefore comparable."""
+    """The gate refuses each control on one fixed network, not chosen by hypothesis, so that controls are comparable."""
     draw = replace(drawn(by(np.random.default_rng(0)), control), depth=2, phi=mn.Tanh(), body="dense", residual=False)
     assert gate(draw, NARROW)["gate"] == "refused"
 
@@ -301,7 +301,7 @@ def test_a_control_is_refused(control: str) -> None:
 @given(draw=random_draws(), control=st.sampled_from(CONTROLS))
 @settings(max_examples=5, phases=[Phase.explicit, Phase.generate])
 def test_every_control_is_refused(draw: Draw, control: str) -> None:
-    """On any network, a control is refused in at least one of two attempts."""
+    """On any network, the gate refuses a control in at least one of two attempts."""
     other = drawn(by(np.random.default_rng(draw.seed)), control)
     assert "refused" in (gate(other)["gate"], gate(replace(other, seed=other.seed + 1))["gate"])
 
@@ -356,7 +356,7 @@ def test_the_critical_rate_is_that_of_the_theory(draw: Draw) -> None:
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[report.Records, report.Records, Path]:
-    """Study four draws and each control once, on narrow networks. This seed has draws that take little time."""
+    """Study four draws and each control once, on narrow networks. The seed is chosen so that the draws run quickly."""
     store = tmp_path_factory.mktemp("draws")
     return *report.draws(4, store, **FEW), store
 

@@ -1,4 +1,4 @@
-"""Test the rows of `verify --mup`: verdicts that can fail, controls that are refused, and the report."""
+"""Test that verdicts of `verify --mup` can fail, that its controls are refused, and that it writes the report."""
 
 from __future__ import annotations
 
