@@ -29,7 +29,7 @@ def refrozen(net: Network, theta: Array, one: Problem) -> Network:
         return [w[f"{name}.mean"], w[f"{name}.r"]]
 
     frozen, theirs = dict[str, Array](), one.net.statistics
-    for name in dict.fromkeys(key.rpartition(".")[0] for key in theirs):  # in order: frozen layers feed later ones
+    for name in dict.fromkeys(key.rpartition(".")[0] for key in theirs):  # in order, as layers feed later ones
         mean, r = theirs[f"{name}.mean"], theirs[f"{name}.r"]
         now, own = batch(net, theta, name, frozen)
         if on_data := any(len(set(to_host(a).tolist())) > 1 for a in (mean, r)):

@@ -1,4 +1,4 @@
-"""Examine a network: its training regime, its stable rates, what moves, and the width at which it would be lazy."""
+"""Examine a network: its training regime, stable rates, movement in training, and the width at which it is lazy."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from minintk.training.optimizers import SGD
 from minintk.validate import generator, number, whole
 
 FRACTION = 0.25
-"""The default rate, as a fraction of a run's largest stable rate at the start."""
+"""The default learning rate, as a fraction of a run's largest stable rate at the start."""
 WORK, MOST = 1e8, 256
 """Default limits on the multiplications of a forward pass on all examples, and on the number of examples."""
 STEPS, SHARPNESS, CURVED = 8, 5, 3
-"""Cost of a stable rate in training steps, cost of a sharpness in stable rates, number of replicates with a Hessian."""
+"""The cost of a stable rate in training steps, that of a sharpness in stable rates, and the number of Hessians."""
 
 OTHERS = "it again on {} random halves of the examples, as theta is no draw of net.init", "{} others, drawn by net.init"
 MSE = "mean over examples of sum over outputs (f - y)^2 / 2; torch.nn.MSELoss, a mean over {} outputs: rates times {:g}"
@@ -58,9 +58,9 @@ def examine(
 
     net : a `Network`, built from a spec or lifted.  theta : (P,).  x : (N, *input_shape).  y : (N, C).  Runs use
     float32.  loss : the loss of the runs; it needs a `hessian`.  lr : the rate to examine.  Defaults to a quarter of
-    each network's largest stable rate.  steps : the number per run.  Defaults to 200, or fewer if they are expensive.
-    examples : how many to draw at random, at most 256.  replicates : at least 3.  widths : False skips other widths.
-    seconds : limit on this thread's CPU time.  Parts that take longer are "undecided: too dear" in the notes; the
+    each network's largest stable rate.  steps : steps per run.  Defaults to 200, or fewer if they are expensive.
+    examples : how many to draw, by default up to 256.  replicates : at least 3.  widths : False skips other widths.
+    seconds : limit on this thread's CPU time.  Parts that take longer are "undecided, too dear" in the notes.  The
     verdict needs only the steps.  progress : called with a line before each part; the first line estimates the time.
 
     Raises TypeError unless net is a `Network`, and ValueError for arguments that do not fit.
@@ -142,7 +142,7 @@ def examine(
 
 
 def _costs(one: Problem) -> tuple[float, float, float]:
-    """Return the stable rate, and the CPU seconds of this thread that it and a tangent kernel take."""
+    """Return the stable rate, and the CPU seconds that this thread needs for it and for a tangent kernel."""
     n, few, clock = len(one.x), max(2, len(one.x) // 8), list[float]()
     part = Problem(one.net, one.theta, one.x[:few], one.y[:few], one.loss)
     for work in (part.stable_rate, lambda: layer_kernels(one.net, one.theta, part.x)) * 2:  # the first call compiles
@@ -155,9 +155,9 @@ def _costs(one: Problem) -> tuple[float, float, float]:
 def _afforded(
     seconds: float, rate: float, kernel: float, steps: int, least: int, runs: float, widths: float
 ) -> tuple[int, int, int, bool, float]:
-    """Return what fits in the time: steps, points of the first run, Hessians, other widths; and the total seconds.
+    """Return the numbers of steps, points and Hessians that fit in the time, if other widths do, and the total seconds.
 
-    rate, kernel : their seconds.  runs, widths : the costs of all runs and of other widths, relative to the first run.
+    rate, kernel : seconds for it.  runs, widths : the costs of all runs and of other widths, relative to the first run.
     """
     for points, curved in ((8, CURVED), (2, 0)):
         kernels = points + (runs - 1) * min(points, 3)
@@ -205,7 +205,7 @@ def _replicas(first: Problem, replicates: int, fresh: bool, rng: np.random.Gener
 
 
 def _statements(runs: Sequence[Run], bounds: Sequence[float], fresh: bool) -> dict[str, Statement]:
-    """Return the measured numbers with their intervals over the replicates."""
+    """Return the measured quantities as statements, with intervals over the replicates."""
     found = dict[str, Statement]()
 
     def state(key: str, name: str, how: str, values: Sequence[Any], percent: bool = False) -> None:
@@ -240,7 +240,7 @@ def _statements(runs: Sequence[Run], bounds: Sequence[float], fresh: bool) -> di
 
 
 def _scaling(one: Problem, rate: float, fresh: bool, say: Callable[[str], None]) -> dict[str, str]:
-    """Return {layer: exponents of |h| and |dh| in the width, with verdicts of the coordinate check}; {} if none."""
+    """Return {layer: exponents of |h| and |dh| in the width, with verdicts of the coordinate check}, or {} if none."""
     width = narrowest(one.net.spec)
     if width < 2 or one.net._couples:
         return {}
@@ -256,7 +256,7 @@ def _scaling(one: Problem, rate: float, fresh: bool, say: Callable[[str], None])
                 lambda m: widened(spec, m / width), one.x[:32], one.y[:32], optimizer=SGD(rate / 4),
                 parametrization=one.net.parametrization, loss=one.loss, widths=sizes, seeds=4,
             )  # fmt: skip
-    except (ValueError, TypeError, FloatingPointError, RuntimeError, ModuleNotFoundError):  # the last: lab is missing
+    except (ValueError, TypeError, FloatingPointError, RuntimeError, ModuleNotFoundError):  # the last if lab is missing
         return {}
     rows = {(row.quantity, row.name): f"{row} {row.verdict}" for row in check.rows}
     names = dict.fromkeys(row.name for row in check.rows if row.quantity == "dh")

@@ -22,7 +22,7 @@ def figures(report: Any) -> Iterator[tuple[str, str, Any]]:
 
 
 def canvas(columns: int, height: float = 3.6, **shared: Any) -> tuple[Any, Any]:
-    """Return a Figure with a row of axes."""
+    """Return a Figure and its row of axes."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(4.6 * columns, height), layout="constrained")
@@ -54,14 +54,14 @@ def run(report: Any) -> Any:
 
 
 def plain(axes: Any) -> None:
-    """Write the numbers of a logarithmic axis as 0.2, 0.3, 0.5 and so on."""
+    """Label a logarithmic axis with the numbers 0.2, 0.3, 0.5 and so on."""
     from matplotlib.ticker import LogLocator, NullLocator
 
     axes.yaxis.set(major_locator=LogLocator(subs=(1, 2, 3, 5, 7)), major_formatter="{x:g}", minor_locator=NullLocator())
 
 
 def layers(report: Any) -> Any:
-    """Draw a bar for each layer, with the same rows in all panels."""
+    """Plot shares of the kernel and movements as bars, with the same row for each layer in all panels."""
     names = list(report.signals)
     figure, panels = canvas(3, 1.3 + 0.2 * max(len(names), 4), sharey=True)
     keys = "share {}", "weights {}.W", "features {}"

@@ -22,18 +22,18 @@ Kind = Literal["unstable", "dead", "badly scaled", "short"]
 Ends = tuple[float, float]
 
 LAZY, RICH = 0.05, 0.25
-"""The thresholds of the regimes."""
+"""The thresholds between the regimes, on the gap and, for RICH, also on the kernel's movement."""
 PARTS = "share", "weights", "features"
 """The first words of the keys of statements about a single layer."""
 LEARNED = 0.1
-"""The smallest progress towards y that counts as training."""
+"""The smallest progress of the linearisation towards y, |f_lin - f_0| / |y - f_0|, that counts as training."""
 
 
 @dataclass(frozen=True)
 class Statement:
     """A measured number with its 95 % interval.  how : what was measured.  percent : True to show it in %.
 
-    value : the mean over your network and the others, or your network's.  own : your network's, nan if it diverged.
+    value : the mean over all networks, or your network's (`interval`).  own : your network's, nan if it diverged.
     """
 
     name: str

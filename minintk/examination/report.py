@@ -24,7 +24,7 @@ MEANS = {
     "rich": "Do not replace the network by its tangent kernel: it learns features.",
     "undecided": "Ask again with more replicates, examples or steps.",
 }
-"""What to do in each regime."""
+"""Advice for each regime."""
 MEASURED = "measured", "yours", "mean (95 % interval)", "how"
 LAYERS = "layer", "size", "gain", "dead", "share of kernel", "weights moved", "inputs moved"
 WORDS = (
@@ -38,7 +38,7 @@ class Report:
     """The findings of `mn.examine`.  `print(report)` shows all of them; `report.write(folder)` adds figures and a page.
 
     regime : "lazy", "between", "rich" or "undecided", and the reason.  findings : detected problems.  statements :
-    {key: number with its interval}.  signals : by layer at the start, for the network examined.  run : its run.  laws :
+    {key: number with its interval}.  signals : the examined network's at the start, by layer.  run : its run.  laws :
     the gap against width.  scaling : {layer: exponents of the coordinate check}.  rate : the learning rate of the runs.
     """
 
@@ -69,7 +69,7 @@ class Report:
         return (*dict.fromkeys(found), MEANS[self.regime])
 
     def layers(self) -> list[Sequence[str]]:
-        """Return one row for each layer, with the columns LAYERS."""
+        """Return one row for each layer, with the columns `LAYERS`."""
         rows = list[Sequence[str]]()
         for name, one in self.signals.items():
             keys = f"share {name}", f"weights {name}.W", f"features {name}"
@@ -78,7 +78,7 @@ class Report:
         return rows
 
     def rows(self) -> list[Sequence[str]]:
-        """Return the columns MEASURED of every statement that is not about a single layer."""
+        """Return the columns `MEASURED` of every statement that is not about a single layer."""
         found = (s for key, s in self.statements.items() if not key.startswith(PARTS))
         return [(s.name, "diverged" if isnan(s.own) else s.text(s.own), str(s), s.how) for s in found]
 

@@ -27,7 +27,7 @@ from minintk.training.optimizers import SGD
 from minintk.training.train import Snapshot, train
 
 POINTS, RTOL = 20, 1e-2
-"""The number of snapshots kept of a run, and the relative tolerance of eigenvalues."""
+"""A run keeps a snapshot every steps // POINTS steps (at least 1).  RTOL is the relative tolerance of eigenvalues."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +58,7 @@ class Run:
     """The measurements of one run.
 
     steps : (S,).  loss, loss_linear, gap : (S,).  learned : max |f_lin - f_0| / |y - f_0|.  diverged : True if a loss
-    was not finite or ended above ten times its start.  The fields below are then missing, also for constant kernels.
+    was not finite or ended above ten times its start.  The fields below are then missing, as for a constant kernel.
     at : (K,), steps of the measured kernels and rates 2/lambda_max of J S J' L''.  sharpness : at the start and end.
     """
 
@@ -77,7 +77,7 @@ class Run:
 
 
 def parted(problem: Problem, lr: float, steps: int) -> tuple[Run, list[Snapshot]]:
-    """Train both models; return losses and gap at every step, and at most POINTS snapshots of the network."""
+    """Train both models, and return the losses and the gap at every step, and the network's snapshots."""
     models, every = (problem.net, Linearized(problem.net, problem.theta)), max(1, steps // POINTS)
     snaps, rows, diverged, first = list[Snapshot](), list[tuple[float, ...]](), False, np.zeros(0)
     with warnings.catch_warnings(), np.errstate(over="ignore", invalid="ignore"):
@@ -99,7 +99,7 @@ def parted(problem: Problem, lr: float, steps: int) -> tuple[Run, list[Snapshot]
 
 
 def full_run(problem: Problem, lr: float, steps: int, start: float, *, points: int, hessian: bool) -> Run:
-    """Train both models and measure all of `Run`, the kernel and the stable rate at `points` points of the run.
+    """Train both models and measure all fields of `Run`, with the kernel and the stable rate at `points` steps.
 
     start : the stable rate at the start.  hessian : False skips the sharpness.
     """

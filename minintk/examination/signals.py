@@ -29,7 +29,7 @@ class Signal:
 
 
 def rms(a: Any) -> float:
-    """Return the root mean square."""
+    """Return the root mean square of all entries of `a`."""
     return float(np.sqrt(np.mean(np.square(to_host(a), dtype=np.float64))))
 
 
@@ -64,7 +64,7 @@ def drawn(net: Network, theta: Array) -> bool:
 
 
 def uneven(x: Array) -> float:
-    """Return the largest standard deviation of a column over the median of the nonzero deviations; 1 for images."""
+    """Return the ratio of the largest standard deviation of a column to the median nonzero one; 1 for images."""
     spread = to_host(x).astype(np.float64).std(axis=0)
     spread = spread[spread > 0]
     return float(spread.max() / np.median(spread)) if x.ndim == 2 and spread.size else 1.0

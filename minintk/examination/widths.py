@@ -1,4 +1,4 @@
-"""Train wider and narrower networks of the same spec; estimate the width at which the linearisation is within 5 %.
+"""Train wider and narrower networks of the same spec, and estimate the width at which the linearisation is within 5 %.
 
     gap = A n^b,    n* = (0.05 / A)^(1/b)
 

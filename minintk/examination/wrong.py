@@ -12,7 +12,7 @@ from minintk.examination.signals import Signal, apart, rms, uneven
 from minintk.models.network import Network
 
 DEAD, SHARE = 0.5, 0.01
-"""Largest acceptable share of constant features; smallest of a layer in the kernel, relative to an equal share."""
+"""The largest acceptable share of constant features, and the smallest of a layer in the kernel, over an equal share."""
 LEAST, MOST = 0.05, 20.0
 """The smallest and largest acceptable size of inputs and targets, and of hidden signals relative to the inputs."""
 ROUNDING = 2**-23
@@ -22,7 +22,7 @@ OUTPUT, UNEVEN = 3.0, 100.0
 
 
 def typical(values: Sequence[float]) -> str:
-    """Return the median and the range as text."""
+    """Return the median of the values, and their range, as text."""
     return f"{np.median(values):.3g} ({min(values):.3g} to {max(values):.3g})"
 
 

@@ -1,4 +1,4 @@
-"""Check a layer's jvp, vjp and gram one by one, to find which of them is wrong, and how.
+"""Check a layer's jvp, vjp and gram one by one, and describe what is wrong in each.
 
 `minintk.testing.check_layer` calls this module when a law is broken.  Its laws relate jvp, vjp and gram, so they cannot
 identify which of them is wrong; differences of the layer's output can.
@@ -69,7 +69,7 @@ def _pull(bound: Bound, u: Values, args: Sequence[Values], fill: float = 0.0) ->
 
 
 def _turned(bound: Bound, args: Sequence[Values]) -> Callable[..., tuple[Any, list[int]]]:
-    """Build the vjp that matches jvp.  It records jvp once along each entry of each argument."""
+    """Return the transpose of jvp as a vjp.  It is built from jvp along each entry of each argument."""
     _, J = bound(_named(bound, args[1:]), args[0])
     rows = []
     for a in args:
@@ -84,7 +84,7 @@ def _turned(bound: Bound, args: Sequence[Values]) -> Callable[..., tuple[Any, li
 
 
 def _written(bound: Bound, args: Sequence[Values], names: Sequence[str]) -> dict[str, Finding]:
-    """Return {tensor: the error in how its gradient is written}, from vjp on arrays that contain 0, then 1."""
+    """Return {tensor: the error in how vjp writes its gradient}, found by calls with arrays of zeros and of ones."""
     y, _ = bound(_named(bound, args[1:]), args[0])
     (zero, _), (one, _) = (_pull(bound, np.ones_like(y), args, fill) for fill in (0.0, 1.0))
     found = {}
@@ -98,7 +98,7 @@ def _written(bound: Bound, args: Sequence[Values], names: Sequence[str]) -> dict
 
 
 def _gram(layer: Layer, shape: Any, parametrization: Parametrization, rng: np.random.Generator) -> list[Finding]:
-    """Compare gram with J J' from jvp and vjp, both found right; find the tensor whose part is missing."""
+    """Compare gram with J J', where J is computed by vjp, which has passed, and find the tensor whose part is wrong."""
     end = [Flatten()] if len(out_shape(layer, shape)) > 1 else []
     net = Network(Sequential(layer, *end), shape, parametrization)
     theta, x = rng.standard_normal(net.size), rng.standard_normal((3, *shape))

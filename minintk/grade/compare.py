@@ -1,6 +1,6 @@
 """Compare a result with the right one, and describe an error by a sentence and the name of the mistake.
 
-Kind, shape, dtype and NaN are compared first, then the numbers.  Wrong numbers are matched to typical mistakes.
+Kind, shape, dtype and NaN are compared first, then the numbers.  Wrong numbers are compared with typical errors.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def compare(
     suspects: Mapping[str, Any] | None = None,
     dtype: bool = True,
 ) -> Diagnosis:
-    """Diagnose `got` against the right `want`: arrays, numbers, strings, None, or tuples and dicts of them.
+    """Compare `got` with the right result `want`: arrays, numbers, strings, None, or tuples and dicts of them.
 
     rtol : the tolerance of numbers, relative to the largest number of `want`.  Defaults to 1e-9 in float64 and
     1e-4 in float32, well above rounding errors.  suspects : {description of a mistake: the wrong result}.
@@ -98,7 +98,7 @@ def compare(
 
 
 def _parts(value: Any) -> dict[Any, Any] | None:
-    """Return {place: the value there} for tuples, lists and dicts."""
+    """Return {place: the value there} for tuples, lists and dicts, and None for other values."""
     if isinstance(value, Mapping):
         return dict(value)
     return dict(enumerate(value)) if isinstance(value, tuple | list) else None

@@ -34,7 +34,7 @@ class Values:
     """Require that function(*args) returns `want`: arrays, numbers, strings, or tuples and dicts of them.
 
     rtol : the tolerance relative to the largest number of `want`; see `minintk.grade.compare`.
-    suspects : {description: the wrong result} for mistakes that this exercise invites; they are reported by name.
+    suspects : {description: the wrong result} for mistakes that this exercise invites.  They are reported by name.
     """
 
     function: str
@@ -60,7 +60,7 @@ class Gradient:
     """Require that backward(u, *args) or backward(u, cache) gives the gradients of forward(*args) -> y or (y, cache).
 
     The submission defines both functions.  right : the function (*args) -> y that forward has to compute.  Defaults to
-    the submission's own forward; then a wrong forward passes if its gradient is right.  output : forward(*args), which
+    the submission's own forward.  A wrong forward then passes if its gradient is right.  output : forward(*args), which
     a recording stores instead of `right`.  large : True to compare only slopes along a few random directions, for
     arguments with too many entries for numerical differentiation.  dtype : True if float32 must stay float32.
     """
@@ -98,7 +98,7 @@ def _computed(right: Callable[..., Any], *args: Any) -> tuple[Any, list[int]]:
 
 @dataclass(frozen=True, eq=False)
 class Law:
-    """Any other check: check(student) makes any calls `student.call("function", ...)` and returns what is wrong.
+    """Any other check: check(student) calls functions, by `student.call("function", ...)`, and returns what is wrong.
 
     It returns None or "" if nothing is wrong, otherwise a sentence or a Diagnosis.  It can also return a Verdict.
     """
@@ -138,10 +138,10 @@ class Exercise:
 class Assignment:
     """The exercises, and the variants from which the secret seed draws.
 
-    variants : {"activation": ("relu", "erf"), ...}; each seed draws one value per key.  authors : values for the
+    variants : {"activation": ("relu", "erf"), ...}.  Each seed draws one value per key.  authors : values for the
     course's own solutions, which no seed draws.  tells : True if submissions can import `variant`.  allowed : packages
     that submissions can import, with their dependencies, besides NumPy and the standard library.
-    seconds : the limit for one call.  memory : the limit of the student's process in bytes.  folder : its folder.
+    seconds : the limit for one call.  memory : the limit of the student's process in bytes.  folder : the assignment's.
     withheld : the points of exercises that a recording leaves out.
     """
 
@@ -171,18 +171,18 @@ class Assignment:
         return replace(self, tells=True, variants={**self.variants, **({} if drawn else self.authors)})
 
     def cases(self, exercise: Exercise, seed: str, variant: Variant) -> Iterable[Case]:
-        """Return the exercise's cases under this seed."""
+        """Return the exercise's cases for this seed."""
         drawn = exercise.cases
         return drawn(stream(seed, self.name, "cases", exercise.name), variant) if callable(drawn) else drawn
 
 
 def stream(*words: str) -> np.random.Generator:
-    """Return a generator that is seeded by the words and does not reveal them."""
+    """Return a generator that is seeded by a hash of the words, so it does not reveal them."""
     return np.random.default_rng(int.from_bytes(hashlib.sha256("\0".join(words).encode()).digest(), "little"))
 
 
 def record(assignment: Assignment, seed: str, path: str | Path) -> Assignment:
-    """Write the public exercises to a file with which students check their work; return what `load` reads from it.
+    """Write the public exercises to a file with which students check their work, and return what `load` reads from it.
 
     The file contains inputs and right results, but no code that computes them.  Its inputs differ from those of a grade
     with this seed, so a table of the file's results does not pass.  Every `Law` and all cases over 1 MiB are left out.
@@ -234,7 +234,7 @@ def load(path: str | Path) -> Assignment:
 
 
 def hard_inputs(rng: np.random.Generator, shape: Sequence[int] = (4,)) -> Iterator[tuple[str, Examples]]:
-    """Yield (description, x : (N, *shape)); the first word of the description is the kind of difficulty.
+    """Yield (description, x : (N, *shape)).  The first word of the description is the kind of difficulty.
 
     shape : the shape of one example, (d,) or (H, W, C).
 
@@ -257,7 +257,7 @@ def hard_inputs(rng: np.random.Generator, shape: Sequence[int] = (4,)) -> Iterat
         "opposite examples": np.concatenate([base, -base[:2], -2.5 * base[:1]]),  # cosines of -1
         "zero: an example of zeros": np.concatenate([base, np.zeros((1, *shape))]),  # the angle is undefined
         "close: examples 1e-09 apart": np.concatenate([base, base[:2] + 1e-9 * normal(2)]),  # arccos loses digits
-        "ties: entries of -1, 0 and 1": rng.integers(-1, 2, (6, *shape)).astype(np.float64),  # maxima, kinks
+        "ties: entries of -1, 0 and 1": rng.integers(-1, 2, (6, *shape)).astype(np.float64),  # equal maxima, and kinks
         "one example": normal(1),
         "large entries": 1e3 * normal(4),  # exponentials overflow
     }.items()

@@ -1,12 +1,12 @@
-"""Compare a backward function with differences of its forward function, argument by argument; describe mistakes.
+"""Compare a backward function with differences of its forward function, argument by argument, and describe mistakes.
 
-The derivative of the output y with respect to an argument a is a matrix.  `backward`, called with each unit cotangent,
+The derivative of the output y with respect to an argument `a` is a matrix.  `backward`, called with unit cotangents,
 gives the rows of this matrix.  Differences of `forward`, in float64, give its columns:
 
     dy/da_i = (y(a + h e_i) - y(a - h e_i)) / 2h,    h = 2^-17 times the size of a
 
-Rounding errors are eps |y| / h = 3e-11 |y|; the next Taylor term is h^2/6 times a third derivative.  A tolerance of
-1e-6 of the largest entry allows many rounding errors.  Entries at kinks, found by one-sided differences, are skipped.
+Rounding errors are eps |y| / h = 3e-11 |y|.  The next Taylor term is h^2/6 times a third derivative.  The tolerance,
+1e-6 of the largest entry, far exceeds such errors.  Entries at kinks, found by one-sided differences, are skipped.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def check_gradient(
     hard: bool = True,
     dtype: bool = True,
 ) -> Diagnosis:
-    """Check that backward gives the gradients of <u, forward(*args)> for every argument; if not, say where and why.
+    """Check that backward gives the gradients of <u, forward(*args)> for every argument.  If not, say where and why.
 
     If forward(*args) returns y, backward(u, *args) returns a gradient for each argument (None for arguments that are
     not floating-point arrays) or a dict {"W": ...} or {"dW": ...}.  If forward(*args) returns (y, cache), the call is
     backward(u, cache).
-    args : small arrays with a few entries per axis; all axes have different lengths, so that a transpose is detected.
+    args : small arrays with a few entries per axis.  All axes have different lengths, so that a transpose is detected.
     wrt : positions of the arguments to differentiate.  Defaults to all floating-point arrays.  hard : True also tests
     ties and zeros.  dtype : True if float32 must stay float32.  Raises TypeError unless both are functions, and
     ValueError for arguments without a floating-point array or with over 4096 entries.
@@ -78,7 +78,7 @@ def check_pair(
     value(*args) returns (y, changed), and pull(u, *args) returns (gradients, changed), where argument -1 is u.  names :
     the names of the arguments, if known.  numbers : further numbers that a factor can consist of.  own : the function
     to check for dtype and in-place changes, if `value` is not the submission's.  large : True compares only slopes
-    along random directions; args can then have any size.
+    along random directions.  args can then have any size.
     """
     double = [a.astype(np.float64) if floating(a) else a for a in args]
     where = [i for i, a in enumerate(double) if floating(a)] if wrt is None else list(wrt)
@@ -111,7 +111,7 @@ def derivative(f: Callable[[Sequence[Any]], Values], args: Sequence[Any], i: int
 
 
 def floating(a: Any) -> bool:
-    """Return True if a is an array of floating-point numbers."""
+    """Return True if `a` is an array of floating-point numbers."""
     return isinstance(a, np.ndarray) and a.dtype.kind == "f"
 
 
@@ -178,7 +178,7 @@ class _Check:
         return f"d{self.names[i]}" if i >= 0 else "u"
 
     def forward(self) -> bool:
-        """Return True if the output y can be used."""
+        """Compute the output y and report its errors; return True if later checks can use y."""
         y, changed = self.value(*_copies(self.args))[0], self.own(*_copies(self.args))[1]
         for i in changed:
             self.say("forward", "in place", f"it changes {self.names[i]} in place: work on a copy")
@@ -235,7 +235,7 @@ class _Check:
         return fine
 
     def linear(self, once: Mapping[int, Values]) -> dict[int, Values]:
-        """Return {argument: (*y.shape, *a.shape)} from a unit cotangent for each output, if backward is linear in u.
+        """Return {argument: dy/da (*y.shape, *a.shape)} from a unit cotangent per output, if backward is linear in u.
 
         once : the gradients for the cotangent u.
         """
@@ -280,7 +280,7 @@ class _Check:
         yield "unnamed", differs(g, np.where(np.isnan(right), g, right), self.y.ndim)
 
     def elsewhere(self, i: int, g: Values, cause: str, text: str, j: int, other: Values) -> Said | None:
-        """Return the cause and the text if g is the derivative at another value of argument j."""
+        """Return the cause and the text if g is the derivative with `other` as argument j, or a multiple of it."""
         try:
             right = derivative(self.f, [*self.args[:j], other, *self.args[j + 1 :]], i)
         except Exception:

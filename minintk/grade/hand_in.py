@@ -1,4 +1,4 @@
-"""Read submissions: the text of a script or a notebook, and any complex numbers in it."""
+"""Read the text of a submission, a script or a notebook, and find complex numbers in it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COMPLEX = re.compile(r"imag|complex\d*|c(single|double|longdouble)")
 
 
 def text_of(path: Path) -> str:
-    """Return the file as one script; for a notebook, return the marked cells and the cheap definitions of other cells.
+    """Return the file as one script; for a notebook, return the marked cells and only the definitions of other cells.
 
     Lines that begin with % or ! are dropped.  Code in a student's cells that prints, plots or trains is dropped too.
     """
@@ -43,7 +43,7 @@ def definitions(code: str) -> str:
 
 
 def imaginary(text: str) -> int:
-    """Return the first line with a complex number, a complex type or an imaginary part; 0 if there is none."""
+    """Return the first line with a complex number, a complex type or an imaginary part, or 0 if there is none."""
     found = []
     with suppress(SyntaxError):
         for n in ast.walk(ast.parse(text)):

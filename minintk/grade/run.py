@@ -30,7 +30,7 @@ CONTROL = re.compile(r"[^\n\t\x20-\x7e\xa0-\uD7FF\uE000-\uFFFD\U00010000-\U0010F
 class Graded:
     """The result of one exercise of one submission.
 
-    failures : (title of the case, what is wrong with it).  passed : the number of right `cases`.  carried : the wrong
+    failures : (title of the case, what is wrong with it).  passed : how many of `cases` passed.  carried : the wrong
     functions whose right versions make this exercise pass, for half of its points.
     """
 
@@ -49,7 +49,7 @@ class Graded:
 
     @property
     def text(self) -> str:
-        """Return the hint and what is wrong, one line for each finding with the cases that show it.
+        """Return what is wrong, one line for each finding with the cases that show it, and then the hint.
 
         Unwritten functions, files that do not load, and unnamed wrong results are reported only once.
         """
@@ -103,7 +103,7 @@ class Grade:
 
     @property
     def sandbox(self) -> str:
-        """Return the line of every report about the sandbox: the warning, or the mechanisms in use."""
+        """Return the line about the sandbox that every report contains: the warning, or the mechanisms in use."""
         return self.warning or f"closed in by {self.wall}" * bool(self.wall)
 
     @property
@@ -223,7 +223,7 @@ def junit(grade: Grade) -> str:
 
 
 def gradescope(grade: Grade) -> str:
-    """Return Gradescope's results.json: scores, reasons, hints; hidden exercises become visible after the due date."""
+    """Return Gradescope's results.json: scores, reasons, hints.  Hidden exercises become visible after the due date."""
     tests = [
         {
             "name": g.exercise.name, "number": str(number), "score": g.score, "max_score": g.exercise.points,
@@ -242,7 +242,7 @@ def gradescope(grade: Grade) -> str:
 
 
 def asked(grade: Grade) -> str:
-    """Return the assignment and the choices of the variant, in one line."""
+    """Return the assignment's name and the variant's choices as one line of text."""
     return ", ".join([grade.assignment, *(f"{name}: {choice}" for name, choice in grade.variant.items())])
 
 

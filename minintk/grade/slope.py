@@ -28,7 +28,7 @@ def exponent(
     level: float = 0.05,
     rng: np.random.Generator | None = None,
 ) -> Verdict:
-    """Decide if measure(width, rng) scales as width^theory rather than as width^against.
+    """Decide whether measure(width, rng) scales as width^theory rather than as width^against.
 
     measure : returns one positive number for a width and a generator.  budget : the most seeds per width.  The first
     look uses 4 seeds, and each later look doubles their number.  level : the largest probability of a wrong verdict.
@@ -92,7 +92,7 @@ def slope_interval(x: Sequence[float], values: Any, confidence: float = 0.95) ->
 def with_experiment(
     assignment: Assignment, cases: Callable[[np.random.Generator, Variant], Iterable[Case]], hint: str = ""
 ) -> Assignment:
-    """Add an exercise "measurement" of 20 points to the assignment; multiply the points of all others by 0.8.
+    """Add an exercise "measurement" of 20 points to the assignment, and multiply the points of all others by 0.8.
 
     cases : as in `Exercise`.  They run the student's measurement with the grader's seeds.
     """

@@ -1,7 +1,7 @@
 """Call a submission in its own process, or in this one if processes cannot start.
 
-If the submission fails, `Submission.call` raises SubmissionError with a line that a student can use.  This covers
-an exception, a time limit, a dead process, and a value that cannot be passed on.
+If the submission fails, `Submission.call` raises SubmissionError with one line for the student.  This covers
+exceptions, time limits, dead processes, and values that cannot be passed on.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class SubmissionError(Exception):
 
 
 class GraderError(RuntimeError):
-    """An error on the grader's side, in a case or on the machine; the instructor has to fix it."""
+    """An error on the grader's side, in a case or on the machine, which the instructor has to fix."""
 
 
 @dataclass(eq=False)
@@ -108,7 +108,7 @@ class Submission(AbstractContextManager["Submission"]):
         return self._lender.call(name, *args, *(named[key] for key in order if key in named))
 
     def ask(self, do: str, name: str, args: Sequence[Any] = (), **more: Any) -> tuple[Any, list[int]]:
-        """Return the reply of `minintk.grade.worker.answer` to a request, and positions of the arguments changed."""
+        """Return the reply of `minintk.grade.worker.answer` to a request, and the positions of changed arguments."""
         asked = {"do": do, "name": name, "args": tuple(args), "lent": tuple(self._lent), **more}
         if {name, more.get("backward")} & {*self._lent}:
             raise SubmissionError(f"{name} is asked for itself: nothing stands in for it")
@@ -126,14 +126,14 @@ class Submission(AbstractContextManager["Submission"]):
         elif self._late[key := str(more.get("backward", name))] > 1:
             reply = {"error": f"{key}: no answer within {self.seconds:g} s, twice: not tried again"}
         else:
-            reply = self._exchange(asked, self.seconds * (3 if self._lent else 1), key)  # messages take extra time
+            reply = self._exchange(asked, self.seconds * (3 if self._lent else 1), key)  # lending takes time
         if "error" in reply:
             raise SubmissionError(str(reply["error"])[:2000])
         self.warned = str(reply.get("warned") or self.warned)[:2000]
         return reply.get("value"), list(reply.get("changed", ()))
 
     def close(self) -> None:
-        """End the process, if there is one; the next call starts a new one."""
+        """End the process, if there is one.  The next call starts a new one."""
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
@@ -178,7 +178,7 @@ class Submission(AbstractContextManager["Submission"]):
         first: dict[str, Any] = {"path": str(path), "home": str(home), "packages": packages, "variant": self.variant}
         first |= {"memory": self.memory, "seconds": max(60, int(20 * self.seconds))}
         try:
-            self.wall = str(self._exchange(first, 60.0)["value"])  # NumPy has to load, perhaps on a busy machine
+            self.wall = str(self._exchange(first, 60.0)["value"])  # time to load NumPy on a busy machine
         except SubmissionError as error:
             raise GraderError(f"the student's process did not start: {error}") from error
         try:
@@ -190,7 +190,7 @@ class Submission(AbstractContextManager["Submission"]):
             self.broken = str(reply["error"])
 
     def _exchange(self, asked: Mapping[str, Any] | None, seconds: float, name: str = "the file") -> dict[str, Any]:
-        """Send one request, if any, and return the reply; kill the process at the time limit."""
+        """Send one request, if any, and return the reply.  Kill the process at the time limit."""
         process: Any = self._process
         done, began, grace = Event(), time.monotonic(), 0 if name == "the file" else 3 * seconds
         (watcher := Thread(target=_watch, args=(process, seconds, grace, done), daemon=True)).start()
@@ -202,7 +202,7 @@ class Submission(AbstractContextManager["Submission"]):
                 try:
                     value = {"value": self._lend(str(reply["needs"]), reply["args"], reply["named"])}
                     worker.tree_of(value)
-                except (SubmissionError, KeyError, TypeError) as error:  # the arguments do not fit
+                except (SubmissionError, KeyError, TypeError) as error:  # the lent function rejects the arguments
                     value = {"error": str(error)}
                 worker.send(process.stdin, value)
                 reply = worker.receive(process.stdout)

@@ -15,19 +15,19 @@ import numpy as np
 
 Values = np.ndarray[Any, Any]
 Said = tuple[str, str]
-"""(cause, sentence)."""
+"""The name of an error's cause, and a sentence about the error."""
 
 MIXED = "examples mixed", "one example's gradient depends on another: a sum along axis 0, where each has its own?"
 
 
 def close(got: Values, right: Values, tolerance: float) -> bool:
-    """Return True if |got - right| <= tolerance wherever `right` is known; NaN in `got` is never close."""
+    """Return True if |got - right| <= tolerance wherever `right` is known.  NaN in `got` is never close."""
     with np.errstate(invalid="ignore"):  # differences of infinite numbers are NaN
         return bool(np.all((np.abs(got - right) <= tolerance) | np.isnan(right)))
 
 
 def margin(right: Values) -> float:
-    """Return the possible error of a derivative that is computed by differences."""
+    """Return the tolerance for a derivative that is computed by differences."""
     return 1e-6 * float(np.nanmax(np.abs(right), initial=1e-300))
 
 
@@ -61,7 +61,7 @@ def explain(got: Values, right: Values, tolerance: float, sizes: Mapping[str, fl
 def like(
     cause: str, words: str, got: Values, other: Values, tolerance: float, sizes: Mapping[str, float]
 ) -> Said | None:
-    """Return (cause, words) if `got` is `other` or a multiple of it; the words then name the factor."""
+    """Return (cause, words) if `got` is `other` or a multiple of it.  The words then name the factor."""
     times = factor(got, other, tolerance, sizes)
     return None if times is None else (cause, f"{words}, and {times[1]}" if times[1] else words)
 
@@ -99,7 +99,7 @@ def factor(got: Values, right: Values, tolerance: float, sizes: Mapping[str, flo
 def dimensions(shapes: Mapping[str, tuple[int, ...]], numbers: Mapping[str, float]) -> dict[str, float]:
     """Collect the numbers that factors can consist of: N and C, scalar arguments, numbers of pixels and window entries.
 
-    The numbers 0, 1 and 2 are left out; many mistakes produce a factor 2.
+    The numbers 0, 1 and 2 are left out, because many mistakes produce a factor 2.
     """
     found: dict[str, float] = {}
     for name, value in numbers.items():
@@ -158,7 +158,7 @@ def moved(right: Values, lead: int) -> Iterator[tuple[str, str, Values]]:
 
 
 def slid(a: Values, steps: Mapping[int, int]) -> Values:
-    """Shift the entries by {axis: steps}; entries that enter from outside become NaN."""
+    """Shift the entries by {axis: steps}.  Entries that enter from outside become NaN."""
     a = np.array(a)
     for axis, step in steps.items():
         a = np.roll(a, step, axis)
@@ -200,7 +200,7 @@ def terms(got: Values, right: Values, x: Values, tolerance: float) -> Said | Non
         return None
 
     def along(a: Values, axis: int) -> Values:
-        """Project `off` onto a, line by line."""
+        """Project `off` onto `a` along the axis, line by line."""
         square = np.sum(a * a, axis=axis - lead, keepdims=True)
         return np.sum(off * a, axis=axis, keepdims=True) / np.where(square > 0, square, 1.0) * a
 

@@ -45,7 +45,7 @@ def opened(packages: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def landlock(read: Iterable[str], listed: Iterable[str], write: str) -> int:
-    """Restrict the file system to these paths; return the version of Landlock, or 0 if the kernel has none.
+    """Restrict the file system to these paths, and return the version of Landlock, or 0 if the kernel has none.
 
     Landlock 4 also forbids TCP connections; Landlock 6 also forbids signals and abstract sockets to other processes.
     """
@@ -93,7 +93,7 @@ clocks, modules and other settings of the machine, limits, file notifications, f
 
 
 def seccomp() -> bool:
-    """Block the system calls in `CALLS`, new processes and new limits; return True if the filter is installed.
+    """Block the system calls in `CALLS`, new processes and new limits, and return True if the filter is installed.
 
     The filter is a program for the kernel's Berkeley packet filter, which can load, compare, skip and return.
     """
@@ -142,7 +142,7 @@ CHANGED = ("os.rename", "os.remove", "os.rmdir", "os.truncate", "os.chmod", "os.
 
 
 def finder(packages: Sequence[str]) -> Any:
-    """Make an importer that blocks everything except Python's modules and these packages, and explains why."""
+    """Return an import hook that blocks all except Python's modules and these packages, with an explanatory error."""
     known = frozenset(sys.stdlib_module_names) | {*packages}
     says = f"may not be imported in this assignment: the standard library and {', '.join(packages)} may"
     own = "the grader hands over no variant: write what your handout asks for into your functions"
@@ -195,10 +195,10 @@ def guard(read: Iterable[str], listed: Iterable[str], home: str) -> None:
 
 
 def close_in(home: str, packages: Sequence[str], memory: int, seconds: int) -> str:
-    """Build the whole sandbox; return the parts that this system has, such as "Landlock 7, seccomp"."""
+    """Build the whole sandbox, and return the parts that this system has, such as "Landlock 7, seccomp"."""
     read, listed = opened(packages)
     version = landlock(read, listed, home)
-    limit(AS=memory, CPU=seconds, FSIZE=2**26, CORE=0)  # before limits become unchangeable
+    limit(AS=memory, CPU=seconds, FSIZE=2**26, CORE=0)  # before seccomp blocks new limits
     if not (filtered := seccomp()):
         limit(NPROC=0)
     sys.meta_path.insert(0, finder(packages))

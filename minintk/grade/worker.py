@@ -1,4 +1,4 @@
-"""Run the student's process, which loads one submission and calls its functions; it never contains an answer.
+"""Run the student's process, which loads one submission and calls its functions.  It never contains an answer.
 
 The file runs as a script, `python worker.py`, and imports only the standard library and NumPy.  The process enters its
 sandbox (wall.py) before it reads the submission.  Messages pass in both directions as lines of JSON, with arrays in
@@ -26,10 +26,10 @@ from typing import Any, BinaryIO
 import numpy as np
 
 UNWRITTEN = "is not written yet"
-"""Message for a function that raises NotImplementedError, as the functions of the starter do."""
+"""Message for a function that raises NotImplementedError, as the starter's functions do."""
 
 LARGEST = 2**28
-"""Size of the largest message in bytes."""
+"""The size in bytes from which a message is too large."""
 
 
 def pack(value: Any) -> bytes:
@@ -38,7 +38,7 @@ def pack(value: Any) -> bytes:
 
 
 def tree_of(value: Any) -> Any:
-    """Return the value in the form that JSON stores; types that JSON lacks are tagged with their name."""
+    """Return the value in the form that JSON stores.  Types that JSON lacks are tagged with their name."""
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, np.ndarray | np.generic | complex):
@@ -78,7 +78,7 @@ def _value(tree: Any) -> Any:
 
 
 def send(stream: BinaryIO, value: Any) -> None:
-    """Write one message."""
+    """Write one message to the stream."""
     stream.write(pack(value))
     stream.flush()
 
@@ -94,7 +94,7 @@ def receive(stream: BinaryIO) -> Any:
 
 
 def execute(name: str, path: str | Path) -> ModuleType:
-    """Run a Python file as a module of that name."""
+    """Run a Python file as a module with this name, and return the module."""
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
@@ -168,7 +168,7 @@ def fault(error: BaseException, path: str) -> str:
 
 
 def watched(function: Callable[..., Any], args: Sequence[Any], watch: Sequence[Any] = ()) -> tuple[Any, list[int]]:
-    """Return (function(*args), positions of the arguments that the call changed); `watch` replaces the arguments.
+    """Return (function(*args), positions of the arguments, or of the values in `watch`, that it changed).
 
     An argument is an array, or a list, tuple or dict of arrays, such as parameters.
     """
@@ -187,7 +187,7 @@ def _bytes(value: Any) -> list[bytes]:
 
 
 def parameters(function: Callable[..., Any]) -> list[str]:
-    """Return the names of the function's arguments; an empty list if they are unknown."""
+    """Return the names of the function's arguments, or an empty list if they are unknown."""
     with suppress(TypeError, ValueError):
         return list(inspect.signature(function).parameters)
     return []
@@ -202,7 +202,7 @@ def output(forward: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, list[
 def pull(
     forward: Callable[..., Any], backward: Callable[..., Any], u: Any, args: Sequence[Any]
 ) -> tuple[Any, list[int]]:
-    """Call backward(u, *args), or backward(u, cache) if forward(*args) returns (output, cache)."""
+    """Return (gradients, changed positions) of backward(u, *args), or of backward(u, cache) if forward has a cache."""
     y = forward(*args)
     given = (u, y[1]) if isinstance(y, tuple) and len(y) == 2 else (u, *args)
     value, changed = watched(backward, given, (u, *args))
@@ -210,7 +210,7 @@ def pull(
 
 
 def main() -> None:
-    """Answer requests on stdin until it closes; discard what the submission prints."""
+    """Answer requests on stdin until it closes, and discard what the submission prints."""
     requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):

@@ -1,1 +1,1 @@
-"""Convert networks from elsewhere (torch.nn, Flax, or arrays) with `lift`; convert weights back with `unlift`."""
+"""Convert networks from elsewhere (torch.nn, Flax, or arrays) with `lift`, and convert weights back with `unlift`."""

@@ -23,10 +23,10 @@ from minintk.validate import precision, whole
 
 
 def of_width(make: Callable[[int], Any], width: int, shape: Shape) -> Network:
-    """Return the lifted network of this width; `init` calls `make` again for every member.
+    """Return the lifted network of this width.  `init` calls `make` again for every member.
 
     Torch draws the weights, so `torch.manual_seed` makes them reproducible and rng does not.  Raises the errors of
-    `lift`, and ValueError for rate factors that name no parameter.
+    `lift`, and ValueError for rate factors whose names are not parameters.
     """
     made = make(width)
     module, rates = made if isinstance(made, tuple) else (made, {})
@@ -60,7 +60,7 @@ class Drawn(Network):
     def init(
         self, rng: np.random.Generator, *, ensemble: int | None = None, dtype: Any = np.float64
     ) -> np.ndarray[Any, Any]:
-        """Return theta : (P,) or (E, P), as torch draws it; rng is not used."""
+        """Return theta : (P,) or (E, P), as torch draws it.  rng is not used."""
         drawn = []
         for _ in range(1 if ensemble is None else whole("ensemble", ensemble)):
             made = self.make(self.width)

@@ -35,7 +35,7 @@ HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_p
 
 
 def check_module(module: Any) -> None:
-    """Raise an error, with the module's name, for training mode, hooks, tied weights, other dtypes and so on."""
+    """Raise an error that names the module if it is in training mode, or has hooks, tied weights, other dtypes etc."""
     noisy = [m for m in module.modules() if m.training and (hasattr(m, "running_mean") or hasattr(m, "p"))]
     if noisy:
         raise ValueError(f"lift expects a module in evaluation mode, {noisy[0]!r} is in training: model.eval()")
@@ -102,7 +102,7 @@ def check_run(
 
 
 def outputs(twin: Any, x: Host) -> Host:
-    """Return f, computed by torch."""
+    """Return the module's outputs for x, computed by torch."""
     f: Host = twin(next(iter(twin.parameters())).detach().new_tensor(x)).detach().numpy()
     return f
 

@@ -64,7 +64,7 @@ def nested(values: Any) -> Iterator[Any]:
 
 
 def read(module: Any, shape: Shape, path: str = "") -> Piece:
-    """Convert a torch.nn module to layers, for examples of this shape; `path` is its place in the model."""
+    """Convert a torch.nn module to layers, for examples of this shape.  `path` is its place in the model."""
     kind = known(module)
     if kind is None and not type(module).__module__.startswith("torch.nn."):
         return Reader(trace(module, shape, path), module, path).piece()
@@ -84,7 +84,7 @@ def read(module: Any, shape: Shape, path: str = "") -> Piece:
 
 
 def trace(module: Any, shape: Shape, path: str) -> list[Node]:
-    """Return the nodes of `forward` in order; their shapes come from a run on two examples."""
+    """Return the nodes of `forward` in order.  Their shapes come from a run on two examples."""
     where = f"{type(module).__name__} at {path or 'the top'!r}"
     bases = {f"{kind.__module__}.{kind.__name__}" for kind in type(module).__mro__}
     library = sys.modules.get("torch")
@@ -195,14 +195,14 @@ MASKS: dict[str, dict[str, Any]] = {
 """Functions that are the identity in evaluation mode, and their options."""
 
 RESHAPES = ("flatten", "view", "reshape", "squeeze", "contiguous", "clone")
-"""Operations that keep all numbers in order."""
+"""Operations that change at most the shape of an array, and keep its entries in order."""
 
 MEMORY = ("Identity", "Dropout", "Dropout1d", "Dropout2d", "Flatten")
-"""Modules whose output can be their input itself."""
+"""Modules whose output can share memory with their input."""
 
 
 class Reader:
-    """Converts the nodes of one `forward` to layers.  path : the path of its module in the model."""
+    """A converter of the nodes of one `forward` to layers.  path : the path of its module in the model."""
 
     def __init__(self, nodes: list[Node], module: Any, path: str) -> None:
         self.nodes, self.path = nodes, path
@@ -216,7 +216,7 @@ class Reader:
             self.dominators[node] = frozenset({node}).union(frozenset.intersection(*above) if above else ())
 
     def piece(self) -> Piece:
-        """Convert the whole `forward`."""
+        """Convert the whole `forward` to layers."""
         given = [node for node in self.nodes if node.kind == "input" and node.shape is not None]
         end = self.nodes[-1]
         if len(given) != 1 or len(end.args) != 1 or not isinstance(end.args[0], Node) or end.args[0].shape is None:
@@ -247,7 +247,7 @@ class Reader:
         return node.in_place or node.target in (*RESHAPES, *MASKS)
 
     def chain(self, node: Node, stop: Node) -> Piece:
-        """Convert the layers between the node `stop` and this node."""
+        """Convert the operations after the node `stop`, up to this node, to layers."""
         parts = list[Piece]()
         while node is not stop:
             self.steps += 1
@@ -352,7 +352,7 @@ def branches(kind: str, layers: list[s.Layer]) -> s.Layer:
 
 
 def bound(node: Node, defaults: dict[str, Any]) -> Any:
-    """Return the options of a function from its arguments after the first one; None if some are unknown."""
+    """Return the options of a function from its arguments after the first one, or None if some are unknown."""
     rest = node.args[1:]
     if len(rest) > len(defaults) or not set(node.kwargs) <= set(defaults):
         return None
@@ -368,7 +368,7 @@ def arguments(node: Node) -> str:
 
 
 def scale(node: Node, x: Node) -> s.Layer | None:
-    """Return the product or quotient of x and a number as a layer; None for other nodes."""
+    """Return the product or quotient of x and a number as a layer, or None for other nodes."""
     if len(node.args) != 2 or node.kwargs:
         return None
     number = node.args[1] if node.args[0] is x else node.args[0]
@@ -380,7 +380,7 @@ def scale(node: Node, x: Node) -> s.Layer | None:
 
 
 def mean(node: Node, x: Node) -> s.Layer | None:
-    """Return the mean over all pixels as a layer; None for other axes."""
+    """Return the mean over all pixels as a layer, or None for other axes."""
     options, rank = bound(node, {"dim": None, "keepdim": False}), len(x.shape or ())
     if options is None or options.dim is None or rank < 3:
         return None

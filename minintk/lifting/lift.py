@@ -7,7 +7,7 @@
     by_width  converts a function from widths to modules, for coordinate checks
     unlift    converts weights back
 
-Torch is used only for torch modules, which have imported it already.
+Only the conversion of torch modules uses torch, which their caller has imported already.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def lift(
         names.  Layers have weight (kernel, scale, W, w) and bias (b); a BatchNorm also has mean and var (running_mean,
         running_var).  If the arrays are CuPy's, theta is on the GPU.
     input_shape : the shape of one example, channels last: (H, W, C) or (d,).
-    spec : needed for a dictionary, and if `forward` is unreadable; otherwise `forward` is traced.  Each Dense, Conv and
+    spec : required for a dictionary, and if tracing `forward` fails; by default, it is traced.  Each Dense, Conv and
         BatchNorm takes the next arrays of its kind, so the dictionary must follow the order of the network.  A
         LayerNorm with scale and offset is `Sequential(LayerNorm(), BatchNorm())`.
     layout : the order of the arrays' axes, "torch" (out, in, *window) or "flax" (*window, in, out).

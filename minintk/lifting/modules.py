@@ -30,11 +30,11 @@ class Piece:
         return self.layers[0] if len(self.layers) == 1 else s.Sequential(*self.layers) if self.layers else s.Identity()
 
     def at(self, path: str) -> Piece:
-        """Return the layers as a single layer, for the module at this path."""
+        """Return a piece with the layers as a single layer, which belongs to the module at this path."""
         return replace(self, layers=[self.layer], places=[path])
 
     def then(self, other: Piece) -> Piece:
-        """Append the next piece to this one; an average over all pixels followed by Flatten becomes GlobalAvgPool."""
+        """Append the next piece to this one.  An average over all pixels followed by Flatten becomes GlobalAvgPool."""
         owners = self.owners + other.owners
         if other.layers[:1] == [s.Flatten()] and self.layers[-1:] == [more.AdaptiveAvgPool(1)]:
             layers = [*self.layers[:-1], s.GlobalAvgPool(), *other.layers[1:]]
@@ -55,12 +55,12 @@ def refusal(where: str, what: str, remedy: str = "replace it, or give spec=...")
 
 
 def size(value: Any) -> Any:
-    """Unwrap a tuple that contains one number; return other values unchanged."""
+    """Return the number in a tuple or list of equal numbers, and return other values unchanged."""
     return value[0] if isinstance(value, (tuple, list)) and len(set(value)) == 1 else value
 
 
 def each(value: Any, axes: int) -> tuple[Any, ...]:
-    """Return a value for each axis."""
+    """Return `value` as a tuple with one entry per axis."""
     return tuple(value) if isinstance(value, (tuple, list)) else (value,) * axes
 
 
@@ -96,7 +96,7 @@ def paddings(m: Any, shape: Shape) -> Any:
 
 
 def average(m: Any, shape: Shape) -> s.Layer:
-    """Make an AvgPool; windows that ceil_mode extends past the end of the image average only over existing pixels."""
+    """Make an AvgPool.  Windows that ceil_mode extends past the end of the image average only over existing pixels."""
     padding, beyond = paddings(m, shape), isinstance(paddings(m, shape), tuple) and m.ceil_mode
     if beyond and m.count_include_pad and size(m.padding) != 0:
         raise refusal("AvgPool", "has ceil_mode=True, and counts its padding", "take count_include_pad=False")
@@ -110,20 +110,20 @@ def maximum(m: Any, shape: Shape) -> s.Layer:
 
 
 def adaptive(m: Any, shape: Shape) -> s.Layer:
-    """Make an AdaptiveAvgPool; a size of None means the size of the axis itself."""
+    """Make an AdaptiveAvgPool.  A size of None means the size of the axis itself."""
     wanted = each(m.output_size, len(shape) - 1)
     return more.AdaptiveAvgPool(size(tuple(n if a is None else a for n, a in zip(shape, wanted))))
 
 
 def layer_norm(m: Any, shape: Shape) -> s.Layer:
-    """Make a LayerNorm for vectors; its scale and offset become a BatchNorm."""
+    """Make a LayerNorm for vectors.  Its scale and offset become a BatchNorm."""
     if tuple(m.normalized_shape) != shape:
         raise refusal("LayerNorm", f"is over {m.normalized_shape}; here it is over the last axis of {shape}")
     return s.Sequential(s.LayerNorm(eps=m.eps), *[s.BatchNorm()] * m.elementwise_affine)
 
 
 def dense(m: Any, shape: Shape) -> s.Layer:
-    """Make a Dense for vectors."""
+    """Make a Dense; raise UnsupportedLayer unless its inputs are vectors."""
     if len(shape) != 1:
         raise refusal("Linear", f"acts on the last axis of {shape}; here it takes vectors", "put Flatten before it")
     return s.Dense(m.out_features, b_std=bias(m))
@@ -153,7 +153,7 @@ MODULES: dict[str, Callable[[Any, Shape], s.Layer]] = {
     "Tanh": lambda m, shape: s.Tanh(),
     "Sigmoid": lambda m, shape: s.Sigmoid(),
 }
-"""Modules of torch.nn as layers.  torch's Softplus is the identity above 20 / beta, up to 2e-9 / beta too small."""
+"""The layer for each module of torch.nn.  torch's Softplus is x above 20 / beta, up to 2e-9 / beta too small."""
 
 ONLY = {
     "groups": 1, "dilation": 1, "padding_mode": "zeros", "return_indices": False, "divisor_override": None,

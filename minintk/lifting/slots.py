@@ -38,7 +38,7 @@ KEYS = {
 """Names of a layer's arrays in other libraries."""
 
 KINDS: dict[type[s.Layer], int] = {s.BatchNorm: 1, s.Dense: 2, s.Conv1d: 3, s.Conv2d: 4, GroupedConv2d: 4}
-"""Layers that take arrays, with the number of axes of their weight."""
+"""Layers that take arrays, with the number of axes of their weights."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def pairs(net: Network, state: Mapping[str, Any], layout: Axes) -> Iterator[tupl
 
 
 def groups(state: Mapping[str, Any], *, ordered: bool = True) -> dict[str, Group]:
-    """Return {layer: its arrays} in the dictionary's order; if `ordered`, raise ValueError unless numbers increase."""
+    """Return {layer: its arrays} in the dictionary's order.  If `ordered`, raise ValueError unless numbers increase."""
     found, last = dict[str, Group](), dict[str, list[int]]()
     for name, a in flat(state):
         parts = [part for part in name.split(".") if part not in ("params", "batch_stats")]
@@ -159,7 +159,7 @@ def flat(state: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def filled(state: Mapping[str, Any], new: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """Return a copy of the nested dictionary with NumPy arrays, those in `new` in place of the old ones."""
+    """Return a copy of the nested dictionary with NumPy arrays, in which the arrays of `new` replace old ones."""
     return {
         key: filled(a, new, f"{path}{key}.") if isinstance(a, Mapping) else new.get(f"{path}{key}", to_host(array(a)))
         for key, a in state.items()
@@ -181,7 +181,7 @@ def array(a: Any) -> Array:
 
 
 def turned(a: Array, order: Any, layout: Axes, *, back: bool = False) -> Array:
-    """Transpose (out, in, *window) to (*window, in, out) with features in the order (H, W, C); `back` inverts this."""
+    """Transpose (out, in, *window) to (*window, in, out) with features in the order (H, W, C).  `back` inverts this."""
     xp, turn = array_namespace(a), layout == "torch" and a.ndim > 1
     if turn and not back:
         a = xp.moveaxis(a, (0, 1), (-1, -2))
@@ -191,7 +191,7 @@ def turned(a: Array, order: Any, layout: Axes, *, back: bool = False) -> Array:
 
 
 def frozen(slot: Slot, arrays: dict[str, Array]) -> dict[str, Array]:
-    """Return mean' = mean - beta / r and r = gamma / sqrt(variance + eps)."""
+    """Return a BatchNorm's frozen statistics, mean' = mean - beta / r and r = gamma / sqrt(variance + eps)."""
     some = next(iter(arrays.values()))
     xp, zero = array_namespace(some), 0 * some
     r, beta = arrays.get("weight", zero + 1), arrays.get("bias", zero)

@@ -1,4 +1,4 @@
-"""Write the weights of a network back into the arrays that it was lifted from."""
+"""Convert the weights of a network back to the arrays that it was lifted from."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from minintk.models.network import Network
 
 
 def unlift(net: Network, theta: Array, state: Mapping[str, Any], *, layout: Axes = "torch") -> dict[str, Any]:
-    """Return `state` in NumPy with the weights of theta : (P,); the inverse of `lift`.
+    """Return `state` as NumPy arrays with the weights of theta : (P,).  This is the inverse of `lift`.
 
     state : the dictionary that was lifted, or one with the same names and nesting, e.g. the `state_dict()` of an equal
     module.  If the statistics of a BatchNorm differ from those in the state, as after `Network.calibrate`, they are

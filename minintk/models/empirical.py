@@ -5,7 +5,7 @@
     nngp       1/C sum_c f_c(x_n) f_c(x_m)                                              (N, M)
 
 S contains the learning-rate scale of every parameter.  A small gradient step changes theta by -lr S J' dL/df, and
-therefore f by -lr J S J' dL/df, so the kernel of training is J S J'.  By default, S is given by the parametrization (1
+therefore f by -lr J S J' dL/df, so J S J' governs training.  By default, S is given by the parametrization (1
 for NTK, Standard, PyTorch).  `scales` replaces S, and `J.gram` omits S.  The Jacobian is never formed.  Memory is
 needed only for activations and C cotangents of two blocks of examples.  For an ensemble, each kernel has an axis E.
 """
@@ -78,7 +78,7 @@ def nngp(model: Model, theta: Array, x1: Array, x2: Array | None = None) -> Arra
     """Compute the empirical covariance of outputs, ([E], N, M): 1/C sum_c f_c(x1) f_c(x2).
 
     theta : ([E], P), x1 : (N, *input_shape), x2 : (M, *input_shape), default x1.  For many outputs, or averaged over
-    networks, it approaches `analytic.kernel(spec).nngp` as the width grows.  Errors are those of `ntk`.
+    networks, it approaches `analytic.kernel(spec).nngp` as the width grows.  Raises the same exceptions as `ntk`.
 
     >>> import numpy as np, minintk as mn
     >>> spec, x = mn.Sequential(mn.Dense(2000, w_std=2**0.5), mn.ReLU(), mn.Dense(2000)), np.eye(2)
@@ -94,7 +94,7 @@ def nngp(model: Model, theta: Array, x1: Array, x2: Array | None = None) -> Arra
 
 
 def contraction(full: bool, model: Model, scales: Mapping[str, float] | None, params: Params = None) -> Contraction:
-    """Return the contraction for J S J' with these scales.  full : True for all pairs of outputs, else the trace."""
+    """Return the `Contraction` for J S J' with these scales.  full : True for all pairs of outputs, else the trace."""
     check_model(model)
     S = model.layout.learning_rate_scales(scales, "sgd", "scales", params=params)
     return Contraction(full, S, model.layout)
@@ -146,7 +146,7 @@ def check_kernel(model: Model, theta: Array, x1: Array, x2: Array | None) -> Non
 
 def block_size(model: Model, theta: Array, N: int, trace: bool, result: int, budget: int) -> int:
     """Return the number of examples per block, so that arrays of two blocks and three kernel blocks fit in `budget`."""
-    item = theta.dtype.itemsize * prod(theta.shape[:-1])  # bytes of one number per member
+    item = theta.dtype.itemsize * prod(theta.shape[:-1])  # bytes of one number for all members
     layers, widest = model.footprint
     per_example = 2 * item * (layers + 4 * model.outputs * widest)
     per_pair = 3 * item * (1 if trace else model.outputs**2)

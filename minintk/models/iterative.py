@@ -2,7 +2,7 @@
 
     f_lin(theta) = f(theta_0) + J(theta_0) (theta - theta_0),     theta_0 <- theta   after the steps given by `every`
 
-every = 1 is gradient descent on the model itself; every = inf is `Linearized`.
+every = 1 is gradient descent on the model itself, and every = inf is `Linearized`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Moved:
         return f"Moved({self.fraction:g}, probe {tuple(self.probe.shape)}, seed={self.seed})"
 
     def features(self, model: Model, theta: Array) -> Array:
-        """Return J(theta)' u : ([E], P)."""
+        """Return the tangent features J(theta)' u : ([E], P)."""
         f, J = model.forward(theta, self.probe)
         xp, drawn = array_namespace(f), vars(self)["drawn"]
         if f.shape[-1] not in drawn:
@@ -73,7 +73,7 @@ class IterativelyLinearized(Linearized):
 
     every : a whole number K >= 1 (update theta_0 after every K steps), inf (never update), an increasing sequence
     (update after these steps), or `Moved(fraction, probe)` (update when tangent features have moved by the fraction).
-    every = 1 is gradient descent on the model itself; every = inf is `Linearized`.
+    every = 1 is gradient descent on the model itself, and every = inf is `Linearized`.
     linearizations : () or (E,), the number of linearisation points so far.  Raises ValueError for any other `every`.
 
     >>> import numpy as np, minintk as mn
@@ -99,7 +99,7 @@ class IterativelyLinearized(Linearized):
 
     @property
     def reach(self) -> float:
-        """Estimate the bound lr lambda < reach of stable descent on a squared loss; lambda is the sharpness at theta_0.
+        """Estimate the bound on lr lambda for stable descent on a squared loss.  lambda is the sharpness at theta_0.
 
             1 + 3^(1/K) for odd K, so 4 for K = 1 and 2.44 for K = 3;     2 for even K, and for K = inf
 
@@ -179,7 +179,7 @@ def _ones(theta: Array) -> Array:
 
 
 def _checked(every: Any) -> float | tuple[int, ...] | Moved:
-    """Return `every` in a standard form.  Raise ValueError if it is invalid."""
+    """Return `every` as an int, inf, a tuple of ints or `Moved`.  Raise ValueError if it is invalid."""
     if isinstance(every, Moved):
         return every
     if np.ndim(every) == 1:

@@ -58,7 +58,7 @@ class Jacobian(ABC):
 
     @property
     def lead(self) -> tuple[int, ...]:
-        """Return () or (E,)."""
+        """Return the leading axes of all results, () or (E,)."""
         return () if self.ensemble is None else (self.ensemble,)
 
     def jvp(self, v: Array) -> Array:
@@ -89,7 +89,7 @@ class Jacobian(ABC):
         return self.gram_by(other, Contraction(full=False))
 
     def gram_by(self, other: Jacobian | None, kernel: Contraction) -> Array:
-        """Return J S J_other' : ([E], N, C, M, C), or its trace over outputs, as set in `kernel`."""
+        """Return J S J_other' : ([E], N, C, M, C), or its trace over outputs, as `kernel` specifies."""
         other = self if other is None else other
         xp = array_namespace(self.like, other.like)
         mine, theirs = ((A.size, A.outputs[1], A.ensemble, A.like.dtype) for A in (self, other))
@@ -141,7 +141,7 @@ class Jacobian(ABC):
 
 @dataclass(frozen=True, eq=False)
 class NetworkJacobian(Jacobian):
-    """The Jacobian of a network, from its layers' Jacobians and the layout that splits theta into their weights.
+    """The Jacobian of a network, computed from its layers' Jacobians and the layout that splits theta into weights.
 
     coupled : True if examples depend on each other; no kernel exists then.  part : returns J of a slice of examples.
     """

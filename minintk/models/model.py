@@ -20,7 +20,7 @@ class Model(ABC):
 
     To write your own model, define the three attributes, `forward` and `footprint`.  Other methods have defaults.
 
-    input_shape : the shape of one example.  layout : the names and places of the parameters.  outputs : C.
+    input_shape : the shape of one example.  layout : the tensors' names and slices of theta.  outputs : C.
     """
 
     input_shape: Shape
@@ -42,11 +42,11 @@ class Model(ABC):
         return self.layout.size
 
     def __call__(self, theta: Array, x: Array) -> Array:
-        """Return f : ([E], N, C); raise ValueError or TypeError if theta and x do not fit or contain NaN."""
+        """Return f : ([E], N, C).  Raise ValueError or TypeError if theta and x do not fit or contain NaN."""
         self.check(theta, x)
         f = self.forward(theta, x)[0]
         check_finite_by(f, "theta", theta)
-        return own(f)  # if a network ends in a view, f could be x itself
+        return own(f)  # f could be a view of x
 
     def linearize(self, theta: Array, x: Array, *, params: Params = None) -> tuple[Array, Jacobian]:
         """Return (f, J): the outputs ([E], N, C) and their Jacobian, a `minintk.models.jacobian.Jacobian`.

@@ -1,4 +1,4 @@
-"""Build the network of a spec, a `Model`.  `Network.speed` can choose faster layers."""
+"""Build the finite network of a spec as a `Model`.  `Network.speed` can replace its layers by faster ones."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Ways(NamedTuple):
 
 
 def as_written(layers: BoundChain, spec: s.Sequential, input_shape: Shape, coupled: bool) -> Ways:
-    """Return the plain layers for both uses."""
+    """Return the plain layers for outputs and sweeps and for kernels."""
     return Ways(layers, layers)
 
 
@@ -166,7 +166,7 @@ class Network(Model):
 
         The masks depend on a key drawn from `rng` here, on the number of training steps, on the layer, and on an
         example's position in its batch.  `train` and `fit` use new masks at every step, and the same masks in a resumed
-        run.  A run computes its losses and outputs with masks.  Calls of the network and `calibrate` use no masks.
+        run.  Training computes losses and outputs with masks.  Calls of the network and `calibrate` use no masks.
 
         ensemble : E for theta (E, P).  Each member has separate masks.
 

@@ -25,12 +25,12 @@ Series = list[Any]
 
 
 def add(a: Array | None, b: Array | None) -> Array | None:
-    """Return a + b for two coefficients."""
+    """Return a + b for two coefficients, which can be None."""
     return b if a is None else a if b is None else a + b
 
 
 def scaled(c: Any, a: Array | None) -> Array | None:
-    """Return c a, for a coefficient a."""
+    """Return c a for a coefficient `a`, which can be None."""
     return None if a is None else c * a
 
 
@@ -45,7 +45,7 @@ def product(a: Series, b: Series, j: int, weight: Callable[[int, int], float] | 
 
 
 def times(a: Series, b: Series) -> Series:
-    """Return the product a b, up to the order to which a and b are known.
+    """Return the series of the product a b, up to the order to which `a` and `b` are known.
 
     >>> times([1.0, 2.0, None], [3.0, 4.0, 5.0])
     [3.0, 10.0, 13.0]
@@ -127,11 +127,11 @@ def hermite(degree: int, xp: Any, x: Series) -> Series:
 
 @expanded.register
 def _(layer: s.Activation, xp: Any, x: Series) -> tuple[Series, Series]:
-    """Solve y' = p x' with the p in the comment at each case."""
+    """Solve y' = p x'.  The comment at each case gives p."""
     point, x0 = pointwise(layer), x[0]
     y0, p0 = point.phi(xp, x0), point.derivative(xp, x0)
     match layer:
-        case s.Identity() | s.ReLU() | s.LeakyReLU() | s.ABRelu() | s.Abs() | s.Sign() | s.Scale():  # slope at x_0
+        case s.Identity() | s.ReLU() | s.LeakyReLU() | s.ABRelu() | s.Abs() | s.Sign() | s.Scale():  # p = p_0
             return [y0, *(scaled(p0, c) for c in x[1:])], [p0, *(None for _ in x[2:])]
         case s.Tanh():  # p = 1 - y^2
             return solved(x, y0, p0, lambda x, y, j: scaled(-1, product(y, y, j)))

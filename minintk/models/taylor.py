@@ -8,7 +8,7 @@ no weights, (piecewise) linear (pools, ...)         y_j = A x_j, on the linear p
 LayerNorm                                           y = r c,  c = x - mean(x),  r = (mean(c^2) + eps)^(-1/2)
 
 A network with kinks is expanded on its smooth piece around theta_0.  The derivative of a truncated series is a
-`LayerJacobian` whose tangents and cotangents are lists for the coefficients 1 ... k: only these depend on d.
+`LayerJacobian` whose tangents and cotangents are lists for the coefficients 1 ... k, because only these depend on d.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from minintk.spec.shapes import UnsupportedLayer
 
 @singledispatch
 def expand(layer: Bound, w: Weights, d: Weights, x: Series) -> tuple[Series, LayerJacobian]:
-    """Return (y, J): the series of a bound layer with weights w + t d at the series x, coefficients 0 ... k."""
+    """Return (y, J): the output series of a bound layer with weights w + t d for the input series x, up to t^k."""
     name = type(layer).__name__.removeprefix("Bound")
     raise UnsupportedLayer(f"{name} has no Taylor expansion: register minintk.models.taylor.expand for it")
 
@@ -46,7 +46,7 @@ def along(layers: Bound, w: Weights, d: Weights, x: Array, order: int) -> tuple[
 
 @dataclass(frozen=True)
 class Sum(LayerJacobian):
-    """The last step of a network's series, f = sum_j y_j.  Every coefficient has the cotangent u."""
+    """The Jacobian of the last step of a series, f = sum_j y_j, in which every coefficient has the cotangent u."""
 
     J: Any  # a LayerJacobian with lists as tangents and cotangents
     order: int
@@ -69,7 +69,7 @@ class Sum(LayerJacobian):
 
 @dataclass(frozen=True)
 class BilinearSeries(LayerJacobian):
-    """y_j = L(w) x_j + L(d) x_{j-1}, with the bias c b in y_0 and its change in y_1.
+    """y_j = L(w) x_j + L(d) x_{j-1}.  y_0 also includes the bias c b, and y_1 the change of the bias.
 
     jvp   dy_j = L(w) dx_j + L(d) dx_{j-1} + L(dw) x_{j-1}
     vjp   dw = sum_j (L(.) x_{j-1})' u_j,   dx_j = L(w)' u_j + L(d)' u_{j+1}
@@ -207,7 +207,7 @@ def _(layer: Any, w: Weights, d: Weights, x: Series) -> tuple[Series, EachSeries
 
 @dataclass(frozen=True)
 class NormSeries(LayerJacobian):
-    """dy = r (dx - mean(dx) - y mean(y dx)), in products of series.  The transpose acts on reversed lists."""
+    """dy = r (dx - mean(dx) - y mean(y dx)), with products of series.  Its transpose acts on reversed lists."""
 
     y: Series
     r: Series

@@ -32,7 +32,7 @@ class Anchored(Model):
         check_finite("theta0", theta0)
         self.model = model
         self.input_shape, self.layout, self.outputs = model.input_shape, model.layout, model.outputs
-        self.theta0 = array_namespace(theta0).asarray(theta0, copy=True)  # training can overwrite the caller's
+        self.theta0 = array_namespace(theta0).asarray(theta0, copy=True)  # training can overwrite the caller's array
 
     @property
     def footprint(self) -> tuple[int, int]:
@@ -79,7 +79,7 @@ class Linearized(Anchored):
     """f_lin(theta) = f(theta_0) + J(theta_0) (theta - theta_0)   (Lee et al. 2019, eq. 5).
 
     Its Jacobian is J(theta_0) at every theta, and its training follows the closed-form theory of wide networks.
-    params : as for `ntk`.  f_lin does not depend on other parameters.  Dropout keeps the masks of the first step.
+    params : as for `ntk`.  f_lin depends on no other parameters.  Dropout keeps the masks of the first step.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))
@@ -91,7 +91,7 @@ class Linearized(Anchored):
 
     def __init__(self, model: Model, theta0: Array, params: Params = None) -> None:
         super().__init__(model, theta0)
-        self.layout.frozen(params)  # raises for unknown names
+        self.layout.frozen(params)  # raises an error for unknown names
         self.params = params
 
     def _chosen(self, J: Jacobian) -> Jacobian:
@@ -136,7 +136,7 @@ class Centred(Anchored):
         return other
 
     def _f0(self, theta: Array, x: Array) -> Array:
-        """Return f(theta_0)."""
+        """Return f(theta_0) at x.  It is stored if x is the array passed to `fixed`."""
         if self._kept is not None and self._kept[0] is x:
             return self._kept[1]
         return self._start.forward(self._anchor(theta), x)[0]
@@ -191,7 +191,7 @@ class Scaled(Jacobian):
 
 
 class Taylor(Anchored):
-    """Expand the outputs around theta_0 to the given order k:
+    """The Taylor expansion of the outputs around theta_0 to the given order k:
 
         f_k(theta) = sum_{j = 0 ... k} 1/j! D^j f(theta_0)[d, ..., d],    d = theta - theta_0
 

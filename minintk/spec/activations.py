@@ -19,7 +19,7 @@ __all__ = [
 
 
 class Numbered(Activation):
-    """Base class of activations with numeric arguments, each 0 or of size 1e-100 to 1e100; phi is not 0 everywhere."""
+    """Base class of activations with numeric arguments, each 0 or of size 1e-100 to 1e100; phi must be nonzero."""
 
     __slots__ = ()
 
@@ -76,7 +76,7 @@ class RectifiedMonomial(Activation):
 class Sign(Activation):
     """phi(x) = sign(x) in {-1, 0, 1}; phi' = 0.  It has an NNGP kernel but no NTK, since E phi'^2 is infinite.
 
-    A small angle becomes a multiple of its square root.  From the second such layer on, rounding errors grow likewise.
+    A small angle between inputs becomes a multiple of its square root, as do rounding errors from the second layer on.
     """
 
 
@@ -144,9 +144,9 @@ class Gaussian(Numbered):
 
 @dataclass(frozen=True)
 class Polynomial(Activation):
-    """phi(x) = coef[0] + coef[1] x + coef[2] x^2 + ...; `Monomial` is a special case.
+    """phi(x) = coef[0] + coef[1] x + coef[2] x^2 + ...  `Monomial` is a special case.
 
-    Raises ValueError unless coef is a tuple of finite numbers.  The Hermite series is finite: quadrature is exact.
+    Raises ValueError unless coef is a tuple of finite numbers.  Its Hermite series is finite, so quadrature is exact.
     """
 
     coef: tuple[float, ...]

@@ -9,7 +9,7 @@ from minintk.validate import number, whole
 
 Size = int | tuple[int, int]
 SIZES = 1e-100, 1e100
-"""Smallest and largest size of an activation's arguments.  Their squares and products fit into float64."""
+"""The smallest and largest |argument| of an activation except 0.  Squares and products of these fit into float64."""
 
 Padding = Literal["same", "valid", "circular"] | int | tuple[int, int] | tuple[tuple[int, int], ...]
 

@@ -24,7 +24,7 @@ class Site:
 
     shape : the shape of one example before the layer, ``(d,)`` or ``(H, W, C)``.
     first : True if no weights come before it.  last : True if none come after it.  inputs : True if df/dx is
-    needed; the backward sweep then continues past the first weights.
+    needed.  The backward sweep then continues past the first weights.
     residuals : the number of residual branches in the network, or 0 before they are counted.  branches : this number
     for a layer inside a branch, and 1 for other layers.  end : True if no weights come after the layer in its branch.
     """
@@ -50,7 +50,7 @@ class Site:
 
 @singledispatch
 def out_shape(layer: s.Layer, shape: Shape) -> Shape:
-    """Return the shape of one example after `layer`.  Raise ValueError if the shape before it does not fit."""
+    """Return the shape of one example after `layer`.  Raise ValueError if the layer does not accept `shape`."""
     raise UnsupportedLayer(f"{type(layer).__name__} has no output shape: register minintk.spec.shapes.out_shape for it")
 
 

@@ -56,8 +56,8 @@ class Product(Branches):
 class Concat(Branches):
     """y = (b_1(x), ..., b_k(x)), concatenated along the last axis (features, or channels).
 
-    At infinite width, K = sum_i n_i / n K_i for branches of n_i features, n in total, whose ratios stay fixed; likewise
-    for Theta.  Weights must come before the next activation, because branches can have features of different
+    At infinite width, K = sum_i n_i / n K_i for branches of n_i features, n in total, whose ratios stay fixed, and
+    likewise for Theta.  Weights must come before the next activation, because branches can have features of different
     variances.  Raises ValueError if axes other than the last differ, once the input shape is known.
 
     >>> from minintk.spec import Dense
@@ -80,7 +80,7 @@ class Scale(Activation):
 
 @dataclass(frozen=True)
 class Dropout(Layer):
-    """y = m x / (1 - rate), where m = 0 with probability `rate` and m = 1 otherwise, for each number.
+    """y = m x / (1 - rate), where m = 0 with probability `rate` and m = 1 otherwise, for each entry of x.
 
     Only networks returned by ``net.with_dropout(rng)`` apply masks, and only in training.
     The infinite-width kernel is that of networks with masks drawn per example: K(x, x) / (1 - rate), and K(x, x')

@@ -37,7 +37,7 @@ class Axis:
 
     @property
     def inside(self) -> list[int]:
-        """Return, for each window, the number of pixels inside the image."""
+        """Return, for each window, the number of its pixels that lie inside the image."""
         starts = range(-self.before, self.stride * self.out - self.before, self.stride)
         ends = ((max(p, 0), min(p + self.kernel, self.size)) for p in starts)
         return [self.kernel if self.circular else max(0, end - start) for start, end in ends]
@@ -93,7 +93,7 @@ def axes(layer: Windowed, shape: Shape) -> tuple[Axis, ...]:
 
 
 def _each(layer: s.Layer, value: s.Size, ndim: int) -> tuple[int, ...]:
-    """Return one number per axis."""
+    """Return `value` as a tuple with one number per axis."""
     if not isinstance(value, tuple):
         return (int(value),) * ndim
     if len(value) != ndim:

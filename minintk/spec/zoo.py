@@ -56,7 +56,7 @@ def lenet5(width: int = 1, outputs: int = 10, *, padding: int = 2) -> Sequential
     """Return LeNet-5 with ReLU, max-pooling, 5 x 5 convolutions to 6w and 16w channels, and 120w, 84w, C features.
 
     Inputs are 28 x 28 x 1 images (padding 2, MNIST) or 32 x 32 x 3 images (padding 0, CIFAR-10).  Initialise it with
-    `mn.PyTorch()`.  On MNIST P = 61,706 at w = 1 (all maps connected); Samarin et al. 2020 say "about 60k" and scale
+    `mn.PyTorch()`.  On MNIST, P = 61,706 at w = 1 (all maps connected).  Samarin et al. 2020 say "about 60k" and scale
     all channels and features by w.  On CIFAR-10, P = 62,006, as in PyTorch's tutorial.
 
     >>> import minintk as mn
@@ -81,7 +81,7 @@ def lenet(channels: int = 50, outputs: int = 10, *, padding: int = 2) -> Sequent
 
 
 def _lenet(channels: Sequence[int], features: Sequence[int], padding: int) -> Sequential:
-    """Return two convolutions, each followed by pooling, and then fully connected layers."""
+    """Return a network of two convolutions, each followed by pooling, and fully connected layers."""
     first = Conv2d(channels[0], 5, padding=padding, b_std=1.0)
     layers: list[Layer] = [first, ReLU(), MaxPool(2), Conv2d(channels[1], 5, padding="valid", b_std=1.0), ReLU()]
     layers += [MaxPool(2), Flatten()]
@@ -93,7 +93,7 @@ def _lenet(channels: Sequence[int], features: Sequence[int], padding: int) -> Se
 def alexnet(width: int = 1, outputs: int = 1000) -> Sequential:
     """Return single-column AlexNet (Krizhevsky 2014, as in PyTorch) without dropout, for 224 x 224 x 3 images.
 
-    `width` multiplies all channels and features; Samarin et al. 2020 use C = 10 and widths 1 to 4.  Initialise it with
+    `width` multiplies all channels and features.  Samarin et al. 2020 use C = 10 and widths 1 to 4.  Initialise it with
     `mn.PyTorch()`.  P = 61,100,840 at width 1 with 1000 outputs, as in torchvision's documentation.
 
     >>> import minintk as mn
@@ -115,7 +115,7 @@ def alexnet(width: int = 1, outputs: int = 1000) -> Sequential:
 
 
 def geiger_cnn(channels: int, outputs: int = 1) -> Sequential:
-    """Return four 5 x 5 convolutions with ReLU, padding 1 and strides 2, 1, 2, 1, pooling and Dense, without biases.
+    """Return a bias-free network: four 5 x 5 convolutions with ReLU, padding 1, strides 2, 1, 2, 1; pooling; Dense.
 
     See Geiger et al. 2020, appendix B, for 28 x 28 images and the NTK parametrization.  Kernel size, padding and the
     lack of biases follow the authors' public code, but w_std = sqrt(2) replaces the code's scaling of ReLU.
@@ -138,11 +138,11 @@ def wide_resnet(
     depth: int = 28, widen: int = 10, outputs: int = 10, *, norm: Layer | None = BATCH_NORM,
     channels: int | None = None, w_std: float = SQRT2, b_std: float = 0.0,
 ) -> Sequential:  # fmt: skip
-    """Return WRN-depth-widen (Zagoruyko and Komodakis 2016), for 32 x 32 x 3 images; depth = 6 N + 4.
+    """Return WRN-depth-k, k = `widen` (Zagoruyko and Komodakis 2016), for 32 x 32 x 3 images.  depth = 6 N + 4.
 
     A convolution to 16 channels comes first, then three groups of N residual blocks with 16k, 32k, 64k channels, then
     global average pooling and a dense layer.  The last two groups have stride 2.  A block is norm-ReLU-conv twice,
-    without biases; if the shape changes, the shortcut is a 1 x 1 convolution after the block's first norm and ReLU.
+    without biases.  If the shape changes, the shortcut is a 1 x 1 convolution after the block's first norm and ReLU.
 
     norm : the layer before each ReLU: `BatchNorm()`, `LayerNorm()`, or None for no normalisation.
     channels : a number of channels for every layer, instead of 16, 16k, 32k, 64k (Lee et al. 2019, figure 4: depth 10,

@@ -18,4 +18,4 @@ Reading order:
 
 import lazy_loader
 
-__getattr__, __dir__, _ = lazy_loader.attach(__name__, ["checkpoints"])  # also as minintk.checkpoints
+__getattr__, __dir__, _ = lazy_loader.attach(__name__, ["checkpoints"])  # also available as minintk.checkpoints

@@ -1,4 +1,4 @@
-"""Draw batches and random shifts of images on the host, one epoch at a time, so that runs can resume."""
+"""Draw mini-batches and random shifts of images on the host, one epoch at a time.  Runs can resume inside an epoch."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from minintk.validate import check_generator, whole
 class Shift:
     """Shift every image by its own (dy, dx), uniform on {-pixels, ..., pixels}^2, and fill the gaps with `fill`.
 
-    x : (N, H, W, C).  fill : the background value; it is 0 unless the images were standardised.
-    Samarin et al. 2020 shift MNIST by up to 7 pixels, a quarter of the image.
+    x : (N, H, W, C).  fill : the background value, which is 0 unless the images were standardised.
+    Samarin et al. 2020 shift MNIST by up to 7 pixels, a quarter of the image's width.
 
     >>> x = np.arange(1.0, 10.0).reshape(1, 3, 3, 1)
     >>> Shift(1)(x, np.array([[1, -1]]))[0, :, :, 0]
@@ -41,7 +41,7 @@ class Shift:
             raise ValueError(f"Shift(pixels={self.pixels}) moves images of shape {shape} out of sight: take fewer")
 
     def draw(self, N: int, rng: np.random.Generator) -> np.ndarray[Any, Any]:
-        """Draw (N, 2) whole numbers, the (dy, dx) of each image, as `Dataset.shifted` does."""
+        """Draw the shifts (dy, dx) of N images, whole numbers : (N, 2), in the same way as `Dataset.shifted`."""
         return rng.integers(-self.pixels, self.pixels, size=(2, N), endpoint=True).T
 
     def __call__(self, x: Array, draws: Array) -> Array:
@@ -56,7 +56,7 @@ class Shift:
 
 
 class Batches:
-    """Return (x, y) for each step: all examples, or mini-batches drawn without replacement, epoch by epoch.
+    """The examples (x, y) of each step: all of them, or mini-batches drawn without replacement, epoch by epoch.
 
     An epoch has `per_epoch` = floor(N / batch_size) steps, and skips the last N mod batch_size examples of its shuffle.
     Runs resume from the step and the generator's state before the epoch.  Bad arguments raise ValueError or TypeError.
@@ -88,7 +88,7 @@ class Batches:
         return dict(self.rng.bit_generator.state) if step % self.per_epoch == 0 else self._epoch
 
     def restore(self, state: dict[str, Any] | None) -> None:
-        """Reset the generator to `state`, so that the next call draws its epoch again."""
+        """Reset the generator to `state`, so that the epoch of the next step is drawn again."""
         if self.rng is not None and state is not None:
             self.rng.bit_generator.state = state
             self._epoch = state
@@ -112,7 +112,7 @@ class Batches:
         return x, y
 
     def _shuffle(self, rng: np.random.Generator) -> None:
-        """Draw an epoch: the order of the examples and their augmentation."""
+        """Draw the order of the examples and their shifts for one epoch."""
         xp, N = array_namespace(self.x), self.x.shape[0]
         self._epoch = dict(rng.bit_generator.state)
         if self.batch_size is not None:

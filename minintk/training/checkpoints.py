@@ -90,7 +90,7 @@ def _is_array(value: Any) -> bool:
 
 
 def arrays_inside(thing: Any) -> Iterator[Array]:
-    """Yield the array attributes of an object, and those of models and dataclasses inside it, by name."""
+    """Yield the array attributes of an object, and those of models and dataclasses inside it, sorted by name."""
     for name, value in sorted(vars(thing).items()):
         inside = value.values() if isinstance(value, dict) else (value,)
         for item in () if name.startswith("_") else inside:
@@ -117,7 +117,7 @@ def save(path: str | os.PathLike[str], state: State, about: Mapping[str, Any] | 
 
 
 def load(path: str | os.PathLike[str], like: Array | None = None) -> tuple[State, dict[str, Any]]:
-    """Load (state, about), with arrays from the library of `like`, by default NumPy.
+    """Load and return (state, about), with arrays from the library of `like`, by default NumPy.
 
     Raises FileNotFoundError if the file is missing, and ValueError (`Unreadable`) if it is not a valid checkpoint.
     """
@@ -159,7 +159,7 @@ LARGEST = {"pos": 624, "buffer_pos": 4, "has_uint32": 1, "uinteger": 2**32 - 1}
 
 
 def _check_generator(state: Any) -> None:
-    """Raise ValueError unless NumPy's generator accepts this state.  Other generators check it themselves."""
+    """Raise ValueError unless NumPy's generator accepts this state.  Other generators check their states themselves."""
     if not isinstance(state, dict) or not isinstance(kind := state.get("bit_generator"), str):
         raise ValueError("its rng is not the state of a generator")
     if kind in GENERATORS and _form(state) != _form(getattr(np.random, kind)(0).state):
@@ -167,7 +167,7 @@ def _check_generator(state: Any) -> None:
 
 
 def _form(value: Any, name: str = "") -> Any:
-    """Return the properties that all states of a generator share: names, types, shapes, and if numbers are in range."""
+    """Return what all states of a generator share: names, types, shapes, and for numbers, whether they are in range."""
     if isinstance(value, dict):
         return {key: _form(item, key) for key, item in value.items()}
     if isinstance(value, np.ndarray):
@@ -178,7 +178,7 @@ def _form(value: Any, name: str = "") -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Convert arrays and NumPy numbers for JSON.  They occur in the states of some generators."""
+    """Convert an array or a NumPy number, as in the states of some generators, to data that JSON can store."""
     if isinstance(value, np.ndarray) and value.dtype.name in PLAIN:
         return {"array": value.tolist(), "dtype": str(value.dtype)}
     if isinstance(value, np.generic):
@@ -187,7 +187,7 @@ def _plain(value: Any) -> Any:
 
 
 def _restored(value: dict[str, Any]) -> Any:
-    """Convert `_plain`'s dictionary to its array; return others as is.  Raise ValueError for dtypes not in `PLAIN`."""
+    """Invert `_plain` for its dictionaries; return others unchanged.  Raise ValueError for dtypes not in `PLAIN`."""
     if value.keys() != {"array", "dtype"}:
         return value
     if value["dtype"] not in PLAIN:
@@ -196,13 +196,13 @@ def _restored(value: dict[str, Any]) -> Any:
 
 
 def fingerprint(model: Model, theta: Array, x: Array, y: Array, **settings: Any) -> dict[str, str]:
-    """Return an identification of a run: the text of its settings, and digests of its arrays."""
+    """Return a dictionary that identifies a run by the text of its settings and the digests of its arrays."""
     words = {name: identity(value) for name, value in {"model": model, **settings}.items()}
     return words | {"theta0": digest(theta), "data": digest(x, y)}
 
 
 def check_fingerprint(path: str | os.PathLike[str], mine: Mapping[str, str], theirs: Any) -> None:
-    """Raise ValueError, listing the differences, unless the fingerprint of the checkpoint, `theirs`, is `mine`."""
+    """Raise ValueError with a list of the differences unless the checkpoint's fingerprint, `theirs`, equals `mine`."""
     there = dict.fromkeys(mine) | (theirs if isinstance(theirs, dict) else {})
     if changed := [f"{name} {there[name]} there, {mine[name]} here" for name in mine if mine[name] != there[name]]:
         remedy = "Give the same arguments to resume it, or another folder to start over"

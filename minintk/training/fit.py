@@ -68,7 +68,7 @@ def fit(
 ) -> Run:
     """Train a model to the end and return the `Run` with its history.  The arguments are those of `train`, and:
 
-    steps, epochs : the length of the run; pass one of the two.  An epoch has floor(N / batch_size) steps.
+    steps, epochs : the length of the run.  Pass one of the two.  An epoch has floor(N / batch_size) steps.
     every : steps between two rows of the history, by default one epoch, or 1/100 of the run for full batches.
     test : held-out (x, y), evaluated for every row.  BatchNorm is first calibrated on a thousand training examples.
     checkpoint : a folder for ``checkpoint.npz`` and ``history.json``, written with every row and on Ctrl-C.  If it
@@ -78,7 +78,7 @@ def fit(
     progress : if True, print a line for each row and the remaining time to stderr.
 
     Before the first step, raises ValueError if the folder holds a damaged checkpoint or that of another run (model,
-    data, loss, optimiser or generator), and RuntimeError if another process trains there.  Other errors: see `train`.
+    data, loss, optimiser or generator), and RuntimeError if another process trains there.  For others, see `train`.
 
     >>> import minintk as mn
     >>> train, test = mn.datasets.digits().split(300, 100, np.random.default_rng(0))
@@ -130,7 +130,7 @@ def _train_to(
     total: int, run: Descent, record: _Record, every: int, folder: _Folder | None,
     test: tuple[Array, Array] | None, progress: bool,
 ) -> None:  # fmt: skip
-    """Train until step `total`, with a history row and a checkpoint every `every` steps."""
+    """Train until step `total`, and append a history row and save a checkpoint every `every` steps."""
 
     def say(text: str) -> None:
         if progress:
@@ -163,7 +163,7 @@ class _Folder:
         self.claim = claim_or_say_who(self.path / CLAIM_FILE, f"fit(checkpoint={str(path)!r})")
 
     def load(self, like: Array) -> tuple[State | None, dict[str, Any]]:
-        """Load (state, `_Record.about`), or (None, {}) without a checkpoint.  Raise ValueError for another run."""
+        """Load (state, `_Record.about`), or (None, {}) if there is none.  Raise ValueError for that of another run."""
         for name in (CHECKPOINT_FILE, HISTORY_FILE):
             remove_parts(self.path / name)
         path = self.path / CHECKPOINT_FILE
@@ -178,9 +178,9 @@ class _Folder:
     def save(self, run: Descent, record: _Record) -> None:
         """Write both files.  Raise FloatingPointError instead of overwriting a good checkpoint with a diverged one."""
         xp = array_namespace(run.theta)
-        if not bool(xp.isfinite(xp.sum(run.theta))):  # the next loss would reveal this too late
+        if not bool(xp.isfinite(xp.sum(run.theta))):  # the next loss would show this only after the file is overwritten
             raise FloatingPointError(f"training diverged: theta is no longer finite at step {run.step}")
-        record.history.save(self.path / HISTORY_FILE)  # first: after the last checkpoint, a new call writes nothing
+        record.history.save(self.path / HISTORY_FILE)  # first, as a call that finds the final checkpoint writes nothing
         save(self.path / CHECKPOINT_FILE, run.state(), {"run": self.identity, **record.about()})
 
 
@@ -204,7 +204,7 @@ def evaluate(
     """Return {"loss": L, "accuracy": fraction of correct predictions}, with lists of E numbers for an ensemble.
 
     Evaluate `batch_size` examples at a time.  The predicted class is the largest output, or the sign of a single
-    output.  "accuracy" requires rows of y that are classes (one-hot, or -1 and 1).  The errors are those of `model`.
+    output.  "accuracy" requires rows of y that are classes (one-hot, or -1 and 1).  Raises the errors of `model`.
 
     >>> import minintk as mn
     >>> net = mn.Network(mn.Dense(1), (1,))
@@ -234,12 +234,12 @@ def _scores(f: Array, y: Array, value: Array, classes: bool) -> dict[str, Array]
 
 
 def _numbers(scores: Mapping[str, Array]) -> dict[str, Any]:
-    """Return scores on the host, as Python numbers and lists."""
+    """Return the scores as Python numbers, or as lists of numbers for an ensemble."""
     return {name: to_host(score).tolist() for name, score in scores.items()}
 
 
 def _are_classes(y: Array) -> bool:
-    """True if every row of y encodes a class, by one high entry, or by -1 or 1 in a single column."""
+    """True if every row of y encodes a class: by a single high entry, or by -1 or 1 if y has one column."""
     xp = array_namespace(y)
     if y.shape[-1] == 1:
         return bool(xp.all(xp.abs(y) == 1))
@@ -257,7 +257,7 @@ class _Record:
         running = about.get("running", {"batches": 0, "sums": {}})
         self.batches: int = running["batches"]
         self.sums = {name: to_library(np.asarray(value), xp) for name, value in running["sums"].items()}
-        self.start = perf_counter() - about.get("seconds", 0.0)  # includes earlier parts of the run
+        self.start = perf_counter() - about.get("seconds", 0.0)  # so that the time includes earlier parts of the run
 
     def about(self) -> dict[str, Any]:
         """Return the part of a checkpoint that restores this record."""
@@ -271,7 +271,7 @@ class _Record:
         self.batches += 1
 
     def row(self, run: Descent, test: tuple[Array, Array] | None) -> None:
-        """Append a row for the current step."""
+        """Append a row for the current step to the history."""
         step, per_epoch = run.step, run.batches.per_epoch
         row: dict[str, Any] = {"step": step}
         if run.batches.batch_size is not None:
@@ -312,7 +312,7 @@ def _interrupt_between_steps(run: Descent, folder: _Folder | None) -> Iterator[C
 
 
 def _line(row: Mapping[str, Any]) -> str:
-    """Return a row as text, averaged over an ensemble."""
+    """Return a row of the history as text, with values averaged over the ensemble."""
     texts = {
         "step": "step {:.0f}", "epoch": "epoch {:.4g}", "seconds": "{:.1f} s", "loss": "loss {:.4g}",
         "accuracy": "accuracy {:.2%}", "test_loss": "test loss {:.4g}", "test_accuracy": "test accuracy {:.2%}",

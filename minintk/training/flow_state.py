@@ -1,4 +1,4 @@
-"""Define states s and gradients g of flows: s = theta and g = grad L, or s = f and g = K dL/df with fixed K."""
+"""Define the state s and gradient g of a flow: s = theta and g = grad L, or s = f and g = K dL/df with constant K."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from minintk.training.kernel_descent import product
 from minintk.training.train import member_slices
 
 Cotangent = Callable[[Array, Array], Array]
-"""(f, y) -> dL/df."""
+"""A function (f, y) -> dL/df."""
 
 
 class WeightSpace:
-    """s = theta and g = S J' dL/df with scales S.  whole : True if each step uses all of x."""
+    """A flow of parameters, s = theta and g = S J' dL/df with scales S.  whole : True if each step uses all of x."""
 
     ndims: ClassVar[int] = 1  # number of axes of s for one network
 
@@ -64,7 +64,7 @@ class WeightSpace:
 
 
 class FrozenKernel:
-    """s = f : ([E], M, C) on all points, with the N training points first, and g = K dL/df with constant K."""
+    """A flow of outputs, s = f : ([E], M, C) on all points, N training points first, and g = K dL/df, K constant."""
 
     ndims: ClassVar[int] = 2
 

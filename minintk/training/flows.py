@@ -42,7 +42,7 @@ def flow(
     lr_scales: Mapping[str, float] | None = None,
     resume: State | None = None,
 ) -> Iterator[Moment]:
-    """Integrate the flow of a model's parameters; yield a `Moment` at t = 0, at each of `times`, and at the end.
+    """Integrate the flow of a model's parameters, and yield a `Moment` at t = 0, at each of `times`, and at the end.
 
     theta : (P,) or (E, P), which is not modified.  The members of an ensemble take the same steps.
     x : (N, *input_shape), y : (N, C).  Both are read during the run and not copied.
@@ -57,7 +57,7 @@ def flow(
     resume : the state of a moment of the same flow, with the same `times`.  The flow continues with the same bits: it
     yields that moment and all later ones, and resets `rng`.  `minintk.training.checkpoints` saves states.
 
-    Raises ValueError or TypeError for bad arguments, FloatingPointError if no step is small enough or f is not finite.
+    Raises ValueError or TypeError for bad input, and FloatingPointError if no step is small enough or f is not finite.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(64), mn.Tanh(), mn.Dense(1)), (2,))

@@ -1,4 +1,4 @@
-"""Record rows of numbers at regular steps of a run, save them as JSON, and plot them."""
+"""Record losses and accuracies at regular steps of a run, save them as JSON, and plot them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class History:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names of all entries."""
+        """Return the names of all columns."""
         return tuple(dict.fromkeys(name for row in self.rows for name in row))
 
     @property
@@ -72,7 +72,7 @@ class History:
             return cls(json.loads(whole_file(file).decode()))
 
     def draw(self, path: str | os.PathLike[str], title: str = "") -> None:
-        """Save a plot of the loss, and for classes of the error, against the epoch or step, averaged over members."""
+        """Save a plot of the loss and, for classes, of the error, averaged over members, against the epoch or step."""
         if "loss" not in self.names:
             raise ValueError(f"draw expects rows with a loss, got {len(self)} rows with {list(self.names)}")
         from matplotlib.figure import Figure

@@ -31,15 +31,15 @@ class Steps:
 
     A step that changes an output by more is rejected, and dt is halved.  If all outputs change by less than `low`, dt
     is doubled.  Otherwise dt is chosen for changes of 0.8 `high`, but grows by at most a tenth per step.  See Geiger et
-    al. 2020, eq. (18).  The f of `Centred` includes alpha.
+    al. 2020, eq. (18).  For `Centred`, f includes alpha.
 
     With a small alpha, weights can grow while outputs hardly change.  The first step therefore changes J' y by at most
     a fraction 2 `early`.  Then, until the outputs of every network have moved by 0.1 in total, dt grows by at most a
-    fraction `early` per step, or to `early` t.  No step moves outputs further than twice their path so far.  By
-    default, a loss in the feature regime halves within 0.6 % of the right time.  With early = 1, it halves much later.
+    fraction `early` per step, or to `early` t.  No step moves outputs further than twice their path so far.  With the
+    default, the time until a loss in the feature regime halves is correct to 0.6 %.  With early = 1, it is much longer.
 
     One step of length dt keeps the gradient g at its initial value and solves for v exactly: v <- a v - (1 - a) g,
-    theta <- theta + dt v.  a = e^(-dt/tau), (t/(t + dt))^mu if tau = t/mu, 0 for gradient flow.
+    theta <- theta + dt v.  Here, `a` is e^(-dt/tau), or (t/(t + dt))^mu if tau = t/mu, or 0 for gradient flow.
     """
 
     low: float = 1e-4
@@ -58,7 +58,7 @@ class Solver:
     """SciPy's adaptive Runge-Kutta solvers with a given accuracy, for smooth losses on full batches.
 
     rtol, atol : the error tolerance of a step, |error| < atol + rtol |value| in every parameter and velocity.
-    States are copied to the host in float64.  For tau = t/mu, steps are at most about 3 t/mu; `Steps` is far faster.
+    States are copied to the host in float64.  For tau = t/mu, steps are at most about 3 t/mu.  `Steps` is far faster.
     """
 
     rtol: float = 1e-8
@@ -77,9 +77,9 @@ class Moment:
     """The flow at time t.
 
     theta : ([E], P), or None in a kernel flow.  f : ([E], N, C) on the training set, or ([E], M, C) on all points in a
-    kernel flow.  loss : () or (E,), on the training set.  steps : their number so far.  dt : the latest step's length.
+    kernel flow.  loss : () or (E,), on the training set.  steps : the number so far.  dt : the latest step's length.
     batch_size : the number of examples of that step.  ended : True if every member's loss is exactly zero, which ends
-    the flow.  state : for `flow(..., resume=state)`; its memory is the velocity v.  None with by=Solver(...).
+    the flow.  state : for `flow(..., resume=state)`; its memory is the velocity v.  It is None with by=Solver(...).
     kernel : ([E], M, C, M, C), the tangent kernel of a `hierarchy`; None elsewhere.
     """
 
@@ -141,11 +141,11 @@ class FlowSettings:
 
     @property
     def momentum(self) -> bool:
-        """True if there is a velocity."""
+        """True if the flow has a velocity v."""
         return self.tau is not None or self.mu is not None
 
     def decay(self, t: float, h: float) -> float:
-        """Return a in v(t + h) = a v - (1 - a) g for a constant g: exp(-int dt/tau), or 0 for gradient flow."""
+        """Return `a` in v(t + h) = a v - (1 - a) g for a constant g: exp(-int dt/tau), or 0 for gradient flow."""
         if self.tau is not None:
             return exp(-h / self.tau)
         return (t / (t + h)) ** self.mu if self.mu is not None else 0.0
@@ -157,7 +157,7 @@ class FlowSettings:
         return self.mu / t if self.mu is not None and t > 0 else 0.0
 
     def batch(self, h: float, N: int) -> int:
-        """Return b such that T = h/b (1 - (b-1)/(N-1)) (Geiger et al. 2020, eq. 19)."""
+        """Return the batch size b such that T = h/b (1 - (b-1)/(N-1)) (Geiger et al. 2020, eq. 19)."""
         return N if self.temperature == 0 else max(1, round(N / (self.temperature / h * (N - 1) + 1)))
 
 
@@ -180,7 +180,7 @@ def _value(loss: Loss, f: Array, y: Array, t: float) -> tuple[Array, bool]:
 MAX_HALVINGS = 200
 """After this many halvings of dt in a row, any remaining change of the outputs must be a rounding error."""
 HUGE = 1e60
-"""The longest first step, if the outputs never move."""
+"""The largest length of the first step, used if the outputs do not change."""
 TRAVELLED = 0.1
 """Once the outputs have moved this far in total, the bounds on their changes suffice to resolve the flow."""
 
@@ -188,8 +188,8 @@ TRAVELLED = 0.1
 class SteppedFlow:
     """A flow in progress, integrated by `Steps`.
 
-    dt : the next step, unless a time to report comes first.  path : () or (E,), the sum of the largest changes of each
-    network's outputs.  h, b : the latest step and its number of examples.  seen : examples since a full evaluation.
+    dt : the next step's length, unless a reported time comes first.  path : () or (E,), each network's largest output
+    change, summed over steps.  h, b : the latest step and its batch size.  seen : examples since a full evaluation.
     """
 
     def __init__(self, system: System, s: Array, y: Array, settings: FlowSettings, by: Steps) -> None:
@@ -231,7 +231,7 @@ class SteppedFlow:
             self.rng.bit_generator.state = state.rng
 
     def moments(self) -> Iterator[Moment]:
-        """Yield the moments from the current one to the last of the times, or to the end of the flow."""
+        """Yield the moments from the current one to that at the last of `times`, or to the end of the flow."""
         self._look()
         yield self._moment()
         for goal in self.settings.times:
@@ -276,7 +276,7 @@ class SteppedFlow:
             self.value, self.ended = _value(loss, self.f, self.y, self.t)
 
     def _choose(self, goal: float) -> tuple[Array | None, Array, Array]:
-        """Take a step as long as the outputs allow, and return (examples, velocity, changes of the outputs)."""
+        """Take a step, halved until `Steps` accepts it, and return (examples, velocity, changes of the outputs)."""
         xp, settings, high = array_namespace(self.s), self.settings, self.by.high
         order = None if self.rng is None else self.rng.permutation(self.N)
         at, y, halvings, growing, cotangent = None, self.y, 0, self.steps == 0, settings.loss.cotangent
@@ -320,7 +320,7 @@ class SteppedFlow:
         return (self.path > 0) & (self.path < TRAVELLED)
 
     def _lengthen(self, change: float) -> None:
-        """Choose dt after a step of full length."""
+        """Choose the next dt, after a step of full length that changed the outputs by up to `change`."""
         low, high, early = float(self.by.low), float(self.by.high), float(self.by.early)
         dt = self.dt * (2 if change <= low else min(1.1, 0.8 * high / change))
         if change and array_namespace(self.s).any(self._young()):

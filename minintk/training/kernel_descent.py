@@ -1,8 +1,8 @@
 """Run gradient descent on a frozen kernel in discrete steps, with any loss, momentum, schedules and mini-batches.
 
-A linearised network f = f_0 + J (theta - theta_0) always has theta = theta_0 + S J' a, with the learning-rate scales S.
+Training a linearised network f = f_0 + J (theta - theta_0) keeps theta = theta_0 + S J' a, with learning-rate scales S.
 Hence f = f_0 + K a with K = J S J', and the scaled gradient is S J' u with u = dL/df.  An optimiser that is linear in
-the gradient makes the same step on the coefficients a, with u instead of S J' u.
+the gradient takes the same step on the coefficients `a`, with u instead of S J' u.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ def kernel_descent(
     """Run `train` with a kernel instead of a model, and yield snapshots of a network with this constant kernel.
 
     kernel, f0, y : as in `kernel_flow`, ([E], M, N) or ([E], M, C, N, C), ([E], M, C) and (N, C); kernel and y are read
-    during the run and not copied.  The other arguments are those of `train`; the same `rng` draws the same batches.
+    during the run and not copied.  The other arguments are those of `train`.  The same `rng` draws the same batches.
     Weight decay pulls theta towards theta_0.
     A snapshot has f : ([E], M, C) on all points and the loss on all training points.  Its theta is a : ([E], N, C),
     where f = f_0 + K a, and the network's weights are theta_0 + S J.vjp(a).  t = lr x steps.  With momentum m, the time
     of the flow is t / (1 - m) (see `analytic.gradient_descent`).
 
-    Errors and warnings are those of `train` and `kernel_flow`.  Raises TypeError for Adam: it is not linear in dL/df.
+    Errors and warnings are those of `train` and `kernel_flow`.  Raises TypeError for Adam, as it is nonlinear in dL/df.
     See Lee et al. 2019, supplement, for the discrete steps.
 
     >>> import numpy as np, minintk as mn
@@ -100,7 +100,7 @@ def product(K: Array, u: Array, full: bool) -> Array:
 
 
 class FromKernel(Model):
-    """f = f_0 + K a as a model with parameters a : ([E], N C).  The inputs are row numbers, `rows` : (N, 1)."""
+    """The model f = f_0 + K a with parameters a : ([E], N C).  The inputs are row numbers, `rows` : (N, 1)."""
 
     input_shape = (1,)
 
@@ -127,7 +127,7 @@ class FromKernel(Model):
         return self.f0[..., J.at, :] + J.push(theta), J
 
     def times(self, k: Array, a: Array) -> Array:
-        """Return k a for rows k of the kernel, ([K], [E], M, C)."""
+        """Return the product k a : ([K], [E], M, C) for rows k of the kernel."""
         return product(k, a.reshape((*a.shape[:-1], self.N, self.outputs)), self.full)
 
     def __repr__(self) -> str:

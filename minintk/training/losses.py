@@ -1,4 +1,4 @@
-"""Compute losses of f : ([E], N, C) for targets y : (N, C), one per member, and the cotangents dL/df."""
+"""Compute the loss of each member, with outputs f : ([E], N, C) and targets y : (N, C), and the cotangent dL/df."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COLUMN = ": a single output needs a column, y[:, None]"
 class Loss(ABC):
     """A loss L(f, y) with `cotangent` dL/df.
 
-    NaN in f or y gives a loss of NaN.  Training detects divergence by it.
+    The loss must be NaN if f or y contains NaN, because training detects divergence by the loss.
     curvature : c if d2L/df2 = c/N for every output (as for a squared loss), else None.
     hessian_by_targets : False if d2L/df2 does not depend on y.
     ends : True if gradient flow can reach a loss of exactly zero in finite time.
@@ -67,7 +67,7 @@ def check_not_classes(y: Array, outputs: tuple[int, int]) -> None:
 
 
 def check_loss(loss: Any) -> None:
-    """Raise TypeError unless `loss` is a loss."""
+    """Raise TypeError unless `loss` is a `Loss`."""
     if not isinstance(loss, Loss):
         raise TypeError(f"loss expects a loss such as mn.mse or mn.softmax_cross_entropy, got {loss!r}")
 
@@ -110,7 +110,7 @@ def _fitting(f: Array, y: Array) -> Any:
 
 @dataclass(frozen=True)
 class _Squares(Loss):
-    """c/(2N) sum_n |f_n - y_n|^2, where c is the curvature."""
+    """L = c/(2N) sum_n |f_n - y_n|^2, where c is the curvature."""
 
     curvature: ClassVar[float]
     hessian_by_targets: ClassVar[bool] = False
@@ -227,7 +227,7 @@ class _Margin(Loss):
 class Hinge(_Margin):
     """L = 1/(alpha^2 N) sum_n max(0, 1 - y_n f_n),   dL/df = -y / (alpha^2 N) if y f < 1, else 0.
 
-    It takes one output and y = -1 or 1.  With ``Centred(net, theta0, alpha)``, it is the loss of Geiger et al. 2020,
+    It requires one output and y = -1 or 1.  With ``Centred(net, theta0, alpha)``, it is the loss of Geiger et al. 2020,
     eq. (5).  Training then starts in the same way for every alpha, and ends when all margins are at least 1.
 
     >>> import numpy as np
@@ -252,7 +252,7 @@ class Hinge(_Margin):
 class Logistic(_Margin):
     """L = 1/(alpha^2 N) sum_n log(1 + e^(-y_n f_n)),   dL/df = -y / (alpha^2 N (1 + e^(y f))).
 
-    It takes one output and y = -1 or 1.  alpha : as in `Hinge`.
+    It requires one output and y = -1 or 1.  alpha : as in `Hinge`.
 
     >>> import numpy as np
     >>> float(logistic(np.zeros((2, 1)), np.array([[1.0], [-1.0]]))) == float(np.log(2))

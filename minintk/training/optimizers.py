@@ -30,10 +30,10 @@ from minintk.validate import number, real
 
 @dataclass(frozen=True)
 class Optimizer(ABC):
-    """theta <- theta + step(gradient).  To define another, write a frozen dataclass with `init` and `step`.
+    """Base class of optimisers.  To define an optimiser, write a frozen dataclass with `init` and `step`.
 
     lr : the learning rate, a number or a schedule.
-    rule : "sgd" or "adam", the learning-rate scales to use from the parametrization.
+    rule : "sgd" or "adam", which selects the learning-rate scales of the parametrization.
     towards : (P,) or (E, P), the point towards which weight decay pulls theta.  None means 0.
 
     Raises ValueError for lr <= 0, momentum, b1 or b2 outside [0, 1), weight_decay < 0 or lr weight_decay >= 1.
@@ -56,11 +56,11 @@ class Optimizer(ABC):
         if not isinstance(self.lr, Schedule):
             _check_decay(self, float(self.lr))
         for name in ("lr", *memories, "weight_decay"):
-            if hasattr(value := getattr(self, name), "dtype"):  # an array could be changed by the caller
+            if hasattr(value := getattr(self, name), "dtype"):  # the caller could change an array later
                 object.__setattr__(self, name, float(value))
         if self.towards is not None:
             object.__setattr__(self, "towards", own(self.towards))
-            object.__setattr__(self, "_point", digest(self.towards))  # for comparing two optimisers
+            object.__setattr__(self, "_point", digest(self.towards))  # compared by == instead of `towards`
 
     @property
     def reach(self) -> float:
@@ -75,7 +75,7 @@ class Optimizer(ABC):
         return float(self.lr)
 
     def at(self, step: int) -> Self:
-        """Return the optimiser for step 0, 1, ..., with a number as its learning rate; `train` steps with it."""
+        """Return the optimiser that takes step `step` = 0, 1, ..., with a number as its learning rate."""
         if not isinstance(self.lr, Schedule):
             return self
         return _changed(self, lr=rate(self.lr, step))
@@ -85,7 +85,7 @@ class Optimizer(ABC):
         return time(self.lr, steps)
 
     def check(self, theta: Array, steps: int) -> None:
-        """Raise unless `towards` fits theta in shape and dtype, and the decay of every step shrinks the weights."""
+        """Raise an error unless `towards` has theta's shape and dtype and every step's decay shrinks the weights."""
         if self.weight_decay and isinstance(self.lr, Schedule):
             _check_decay(self, max(map(self.lr, range(steps)), default=0.0))
         if (a := self.towards) is None:
@@ -104,7 +104,7 @@ class Optimizer(ABC):
         return _changed(self, towards=self.towards[which])
 
     def scale_and_decay(self, g: Array, theta: Array, scales: Array | None, at: slice, lr: float = 1.0) -> None:
-        """Set g <- s g + lr weight_decay u for a piece of g, with u = theta - towards and no decay if s = 0."""
+        """Set g <- s g + lr weight_decay u for the piece `at` of g, with u = theta - towards and no decay if s = 0."""
         if scales is not None:
             g *= scales[at]
         if self.weight_decay:
@@ -258,7 +258,7 @@ class Adam(Optimizer):
 
 
 def _changed(optimizer: Any, **values: Any) -> Any:
-    """Return the optimiser with new values of these fields, without checking them."""
+    """Return a copy of the optimiser with these values of its fields, which are not checked."""
     other = copy(optimizer)
     vars(other).update(values)
     return other

@@ -1,4 +1,4 @@
-"""Define learning-rate schedules as data, with the rate of each step and the time t, the sum of the rates.
+"""Define learning-rate schedules: dataclasses with the rate of each step and the time t, the sum of the rates.
 
     lr(s)  for step s = 0, 1, ...          t(n) = sum_{s < n} lr(s)
 

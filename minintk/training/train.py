@@ -1,6 +1,6 @@
 """Define `train`, a generator of snapshots that trains any model, one network or an ensemble.
 
-One step is  f, J = model.linearize(theta, x);  theta <- optimiser(theta, J' dL/df).  Cores share an ensemble's members.
+One step is  f, J = model.linearize(theta, x);  theta <- optimiser(theta, J' dL/df).  Cores share ensemble members.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from minintk.training.schedules import rate
 from minintk.validate import whole
 
 GROWN = 1000.0
-"""Factor of growth above which a loss is reported as diverging."""
+"""`train` warns of divergence if the loss grows by more than this factor."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -38,7 +38,7 @@ class State:
     """The state of training before step `step`, which suffices to resume with the same bits.
 
     theta : ([E], P).  memory : see `Optimizer.init`.  anchors : `Model.anchors`.
-    rng : the generator's state before it drew the epoch.
+    rng : the generator's state before it drew the current epoch.
     """
 
     step: int
@@ -53,7 +53,7 @@ class State:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Snapshot:
-    """The run after `step` steps.
+    """The state and the results of a run after `step` steps.
 
     t : lr x steps, the time of the theory; with a schedule, the sum of the rates so far.  theta : ([E], P), a copy.
     loss : () or (E,), and f : ([E], B, C), on the next batch (on all examples if training is full batch).
@@ -95,7 +95,7 @@ def train(
     resume: State | None = None,
     params: Params = None,
 ) -> Iterator[Snapshot]:
-    """Train a model; yield a snapshot at step 0, then every `every` steps, and at the last step.
+    """Train a model, and yield a snapshot at step 0, then every `every` steps, and at the last step.
 
     theta : (P,) or (E, P), which is not modified.  x : (N, *input_shape), y : (N, C).  Both are read during the run and
     not copied, as they can be large or a `numpy.memmap`.  Do not change them until the run is over.
@@ -104,7 +104,7 @@ def train(
     lr_scales : {tensor name: scale}, instead of the parametrization's scales.  0 freezes a tensor.
     params : the trained parameters, as for `ntk`.  augment : `Shift(7)` shifts the images of every batch at random.
     resume : the state of a snapshot of the same run.  Training continues with the same bits, and resets `rng`.
-    `minintk.training.checkpoints` writes states to disk; `fit` does all of this.
+    `minintk.training.checkpoints` writes states to disk; `fit` writes and resumes them by itself.
 
     Warns if a squared loss cannot converge at this learning rate (`warn_if_unstable`), if a loss exceeds 1000
     times its values at the start and at f = 0, or if no snapshot is ever requested.  Raises FloatingPointError once the
@@ -135,7 +135,7 @@ class OnDemand(Iterator[Result]):
             f"{call} computes each result when it is asked for, and none was: nothing was trained. Write "
             f"`for snapshot in {call}: ...`, or `*_, end = {call}` for the last one alone"
         )
-        self._forgotten = weakref.finalize(self, warnings.warn, said, RuntimeWarning, 2)  # points to its deletion
+        self._forgotten = weakref.finalize(self, warnings.warn, said, RuntimeWarning, 2)  # warns where it is deleted
         self._forgotten.atexit = False
 
     def __next__(self) -> Result:
@@ -160,7 +160,7 @@ def _train(run: Descent, steps: int, every: int) -> Iterator[Snapshot]:
     while True:
         step, model = run.step, run.model
         shown, last = step % every == 0 or step == steps, step == steps
-        state = run.state(copy=not last) if shown else None  # nothing overwrites the last state
+        state = run.state(copy=not last) if shown else None  # no later step overwrites the last state
         f, value = run.advance(learn=not last, check=shown)
         if state is not None:
             yield Snapshot(step, run.optimizer.t(step), state.theta, value, f, model, state)
@@ -169,7 +169,7 @@ def _train(run: Descent, steps: int, every: int) -> Iterator[Snapshot]:
 
 
 class Descent:
-    """A run of `train` or `fit`.  `advance` changes theta and memory in place; y holds the latest batch's targets."""
+    """A run of `train` or `fit`.  `advance` changes theta and memory in place.  y holds the latest batch's targets."""
 
     def __init__(
         self, model: Model, theta: Array, x: Array, y: Array, loss: Loss, optimizer: Optimizer, steps: int,
@@ -188,7 +188,7 @@ class Descent:
         keep_freed_memory(self.theta)
         self.memory = optimizer.init(self.theta)
         self.gradient, self.y = xp.full_like(self.theta, float("nan")), y
-        self.written = False  # True once a sweep has filled the gradient
+        self.written = False  # True once a backward sweep has filled the gradient
         self.limit: float | None = inf  # the loss above which we warn; None until the next loss sets it
         self.parts = member_slices(model, self.theta, self.batches.size)
         self._check_every = 1 if on_host(xp) else 50  # reading the loss makes a GPU wait
@@ -263,7 +263,7 @@ class Descent:
 
 
 def check_state(state: State, theta: Array, memory: Array | None, anchors: Mapping[str, Array]) -> None:
-    """Raise TypeError or ValueError unless the arrays of `state` have the form of this run's arrays."""
+    """Raise TypeError or ValueError unless the arrays of `state` have the shapes and dtypes of this run's."""
     if not isinstance(state, State):
         raise TypeError(f"resume expects the state of a snapshot or a moment, snap.state, got {state!r}")
     expected = _form(theta, memory, anchors)
@@ -272,14 +272,14 @@ def check_state(state: State, theta: Array, memory: Array | None, anchors: Mappi
 
 
 def _form(theta: Array, memory: Array | None, anchors: Mapping[str, Array]) -> str:
-    """Describe the arrays of a state in words."""
+    """Return the shapes and the dtype of a state's arrays as text."""
     momentum = "no momentum" if memory is None else f"momentum {tuple(memory.shape)}"
     others = {name: tuple(a.shape) for name, a in sorted(anchors.items())}
     return f"theta {tuple(theta.shape)} {theta.dtype} and {momentum}" + (f", anchors {others}" if others else "")
 
 
 def member_slices(model: Model, theta: Array, N: int) -> list[slice]:
-    """Return slices of the ensemble, each small enough for a core's cache; one slice for a network or on a GPU."""
+    """Return slices of the ensemble, each small enough for a core's cache, or one slice for a network or on a GPU."""
     if theta.ndim == 1 or not on_host(array_namespace(theta)):
         return [slice(None)]
     E, P = theta.shape
@@ -292,13 +292,13 @@ def member_slices(model: Model, theta: Array, N: int) -> list[slice]:
 def warn_if_unstable(run: Descent, stacklevel: int = 3) -> None:
     """Warn if a squared loss cannot converge at this learning rate, given the tangent kernel at the start.
 
-    Full batches diverge for lr > reach N / (c lambda_max), with lambda_max of J S J', the optimiser's reach (2 (1 +
-    momentum) for heavy ball), and the loss's curvature c (1 for mn.mse).  For mini-batches of b, in a direction of mean
-    curvature lambda, batch curvatures have variance lambda s.  Training is stable in mean square up to
+    Full batches diverge for lr > reach N / (c lambda_max): lambda_max is the largest eigenvalue of J S J', reach that
+    of the optimiser (2 (1 + momentum) for heavy ball), c the loss's curvature (1 for mn.mse).  In a direction of mean
+    curvature lambda, batches of b have curvatures of variance lambda s.  Training is stable in mean square up to
 
         1 / lr = c (lambda / reach + s / (2 (1 - momentum))),    s = (k - lambda) (1/b - 1/N),    k = mean |J_n|^2
 
-    at the worst lambda from 0 to lambda_max / N; k and lambda_max are estimated on one batch.  Linearised networks
+    at the worst lambda from 0 to lambda_max / N.  k and lambda_max are estimated on one batch.  Linearised networks
     diverged at .8 to 1.5 times that rate (b = 2 to 32, momentum 0 and .9), so we warn at 1.5 times.  The cost is 3
     Lanczos steps (8 above half the rate) on a batch and on four of its examples.  For a schedule, lr is its first rate.
     """
@@ -319,7 +319,7 @@ def warn_if_unstable(run: Descent, stacklevel: int = 3) -> None:
 
 
 def _inverse_rate(run: Descent, reach: float, clear: float) -> float:
-    """Return the largest lambda / reach + s / (2 (1 - momentum)) over members and lambda, roughly if below `clear`."""
+    """Return the largest lambda / reach + s / (2 (1 - momentum)) over members and lambda, approximate below `clear`."""
     b, N, m = run.batches.size, run.batches.x.shape[0], float(getattr(run.optimizer, "momentum", 0.0))
     x = run.batches.x if b == N else run.batches.x[to_library(np.arange(b) * N // b, array_namespace(run.theta))]
 
@@ -337,7 +337,7 @@ def _inverse_rate(run: Descent, reach: float, clear: float) -> float:
 
 
 def _largest_eigenvalue(model: Model, theta: Array, x: Array, scales: Array | None, clear: float) -> float:
-    """Return a lower bound on lambda_max of J S J' by three Lanczos steps (eight above `clear`), or 0 if infinite."""
+    """Return a lower bound on lambda_max of J S J' by three Lanczos steps (eight above `clear`), or 0 if not finite."""
     with np.errstate(over="ignore", invalid="ignore"), suppress(ValueError):  # eigvalsh and cotangents can raise it
         f, J = model.forward(theta, x)
 
@@ -348,7 +348,7 @@ def _largest_eigenvalue(model: Model, theta: Array, x: Array, scales: Array | No
         norms = largest_singular_value(back, J.push, fixed_start(f, f.shape[-2:]), 2, inf, clear**0.5)
         if isfinite(size := float(array_namespace(f).max(norms))):
             return size**2
-    return 0.0  # the first step of training will raise
+    return 0.0  # the first step of training will raise an error
 
 
 def _diverged(step: int, value: Array, optimizer: Optimizer) -> str:
