@@ -1,4 +1,4 @@
-"""Run every attempt of course/attacks against the sandbox, each in its own process, and check what it achieved.
+"""Run each attempt in course/attacks against the sandbox, in a separate process, and check whether it succeeded.
 
     python3 make.py python course/attack.py [names] [--kernel | --hook | --none]
 
@@ -6,7 +6,7 @@ An attempt in reading.py wins if its result contains the secret.  An attempt in 
 outside the sandbox or a limit of the parent, sent the parent a signal, or contacted a server.
 
 `--kernel` enables only Landlock and seccomp. `--hook` enables only the audit hook, as on systems without Landlock and
-seccomp. `--none` disables the sandbox as a control: an attempt that fails without a sandbox tests nothing.
+seccomp. `--none` disables the sandbox as a control. An attempt that fails without a sandbox tests nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def attempts() -> dict[str, Path]:
 
 @contextmanager
 def grounds() -> Iterator[tuple[dict[str, Any], list[str], str]]:
-    """Yield (the places given to an attempt, a log of events there, the secret).
+    """Yield (the files and ids given to an attempt, a list of events caused by the attempt, the secret).
 
     This process is the parent of the attempt's process.
     """
@@ -109,14 +109,14 @@ PARTS = {
     "hook": "w.guard(*w.opened(['numpy']), os.getcwd())",
     "none": "",
 }
-"""{part of the sandbox: code that enables only this part}. The process of a submission has all parts."""
+"""{part of the sandbox: code that enables only this part}. The process of a submission enables all parts."""
 
 PLAIN = """import os, sys; sys.path[:0] = {here!r}, {walls!r}; import {file} as f, wall as w; del sys.path[:2]; {wall}
 print(f.{name}({place!r}))"""
 
 
 def attempt(name: str, path: Path, part: str = "whole") -> str:
-    """Return what the attempt achieved against this part of the sandbox, or "" if it failed."""
+    """Run an attempt against this part of the sandbox. Return what it achieved, or "" if it failed."""
     with grounds() as (place, heard, token):
         if part == "whole":
             with Submission(path, seconds=5.0) as student:
@@ -136,7 +136,7 @@ def attempt(name: str, path: Path, part: str = "whole") -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the attempts that won, and a summary line; return 1 if any attempt won."""
+    """Print the attempts that won, and a summary line. Return 1 if any attempt won."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     part = next((word[2:] for word in words if word[2:] in PARTS), "whole")
     chosen = {name: path for name, path in attempts().items() if name in words or not {*words} - {f"--{part}"}}

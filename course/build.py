@@ -5,7 +5,7 @@
     python3 make.py python course/build.py instructor --seed @secret.txt --names names.txt OUT [hw1_backprop ...]
     python3 make.py course release [--seed "spring secret"] OUT      the whole course as a zip, without solutions
 
-An assignment is a folder hwN_name with these files; everything else is generated from them:
+An assignment is a folder hwN_name with the following files. Everything else is generated from them:
 
     handout.md     the questions; the first line, for readers of the repository, is omitted;
                    {{name}} is replaced by the variant's choice, and the text between
@@ -19,7 +19,7 @@ An assignment is a folder hwN_name with these files; everything else is generate
     hwN_experiment.py   the data of the experiment; students get it, and graders use it with other seeds
     rubric.md      points and common mistakes
 
-The seed determines the variants, the handout's text, and the inputs that the grader tries; keep it secret.
+The seed determines the variants, the handout's text, and the inputs of the grader. Keep it secret.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ SOLUTION = re.compile(r"^( *)# BEGIN SOLUTION *\n(.*?)^ *# END SOLUTION *\n", re
 
 
 def starter(solution: str, variant: Mapping[str, Any]) -> str:
-    r"""Return the solution without the text between its markers, for one variant.
+    r"""Return the starter for one variant: the solution without the text between its markers.
 
     Raises ValueError if a marker has no partner, or if nothing is removed.
 
@@ -75,7 +75,7 @@ def starter(solution: str, variant: Mapping[str, Any]) -> str:
     found, count = SOLUTION.subn(lambda m: f"{m[1]}raise NotImplementedError\n" if m[1] else "", solution)
     if not count or "BEGIN SOLUTION" in found or "END SOLUTION" in found:
         raise ValueError("the solution expects pairs of # BEGIN SOLUTION and # END SOLUTION, each on a line of its own")
-    found = READ.sub(lambda m: m[0] if found.count(m[2]) > 1 else "", found)  # needed by the given code
+    found = READ.sub(lambda m: m[0] if found.count(m[2]) > 1 else "", found)  # if the given code uses the name
     found = hard_coded(found, variant)
     return re.sub(r"\n{4,}", "\n\n\n", found)
 
@@ -123,9 +123,9 @@ def handout(text: str, variant: Mapping[str, Any]) -> str:
 
 
 def cells(code: str) -> list[tuple[str, str]]:
-    r"""Return the cells of a notebook with this code, as a list of (kind, text).
+    r"""Return this code as cells of a notebook, a list of (kind, text).
 
-    The module's docstring becomes text, and each function a cell. The code between functions becomes further cells.
+    The module's docstring becomes a text cell. Each function and the code between functions become code cells.
 
     >>> [kind for kind, text in cells("'Words.'\nimport numpy\n\ndef f(): pass\n\ndef g(): pass")]
     ['markdown', 'code', 'code', 'code']
@@ -206,13 +206,13 @@ def student(folder: Path, seed: str, out: Path) -> None:
 
 
 def library() -> dict[Path, Path]:
-    """Return {file of the library: its path in an archive}."""
+    """Return {file of minintk and analytic: its path in an archive}."""
     found = [p for package in ("minintk", "analytic") for p in sorted((ROOT / package).rglob("*")) if p.is_file()]
     return {p: p.relative_to(ROOT) for p in found if "__pycache__" not in p.parts}
 
 
 def installed(out: Path) -> Path:
-    """Write out/minintk.zip, the library for `pip install`, and return the file."""
+    """Write out/minintk.zip, from which `pip install` installs the library, and return the path."""
     out.mkdir(parents=True, exist_ok=True)
     path = out / "minintk.zip"
     about = {ROOT / name: Path(name) for name in ("pyproject.toml", "README.md", "LICENSE")}
@@ -244,7 +244,7 @@ PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install {requirements}
 def instructor(folder: Path, seed: str, names: Iterable[str], out: Path) -> Path:
     """Write out/hwN_name.zip, with everything that grading needs: exercises, solution, seed, and the library itself.
 
-    The solution replaces wrong functions when an error is carried forward.
+    With error carried forward, the solution's functions replace wrong functions.
 
     The archive has the layout of a Gradescope autograder; its kit.py finds the student, the file and the seed.
     names : the e-mail addresses of students who have their own variant.  Returns the path of the archive.
@@ -273,11 +273,11 @@ KEPT_BACK = (
     *("solution.py", "right", "wrong", "exercises.py", "rubric.md", "attacks", "check.py", "attack.py", "kit.py"),
     *("classroom.py", "build.py", "instructors.md", "Dockerfile"),
 )
-"""Files that students must not have (answers, exercises) or do not need."""
+"""Files that students must not receive (answers, exercises) or do not need."""
 
 
 def release(seed: str, out: Path) -> Path:
-    """Write out/course.zip, the whole course for students, without solutions, rubrics or the grader's exercises."""
+    """Write out/course.zip for students: the whole course without solutions, rubrics and the grader's exercises."""
     out.mkdir(parents=True, exist_ok=True)
     path = out / "course.zip"
     with tempfile.TemporaryDirectory() as made, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -301,7 +301,7 @@ def needed() -> list[str]:
 
 
 def made(seed: str, folder: Path, kind: str = "") -> set[str]:
-    """Add a kind of variant to those made for an assignment from this secret file, and return all of them.
+    """Record that a kind of variant was made for an assignment from this secret file, and return all recorded kinds.
 
     kind : "own" for one variant per student, "one" for one variant for all students, "" to add no kind.  For
     @secret.txt, the kinds are stored in secret.made.json beside it.  If the command contains the seed itself, nothing
@@ -322,14 +322,14 @@ OTHER = {
     "grade it with --one-variant, build its kit without --names",
     "one": "{name} was handed out with a variant for each student (build.py class); give --names FILE",
 }
-"""{requested kind: what to do if only the other kind was handed out}."""
+"""{requested kind: error message if only the other kind was handed out}."""
 
 
 # ---------------------------------------------------------------------------------------------- command line
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make the folders that the arguments request; return 2 if the arguments are wrong."""
+    """Make the folders that the arguments request. Return 2 if the arguments are invalid."""
     parser = argparse.ArgumentParser(prog="course/build.py", description="Make the course's folders.")
     whats = ("student", "class", "instructor", "release")
     parser.add_argument("what", choices=whats, help="one folder, one for each name, zips for graders, one for students")

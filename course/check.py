@@ -13,8 +13,8 @@ Expected results for each assignment:
     wrong/*.py    all points except those of the exercises that its first line names, under one
                   choice of the variants, or with --all-variants under each choice that it concerns
 
-A wrong submission is the solution's text followed by the file's text, so a redefined function replaces the solution's.
-Its first lines are its header:
+A wrong submission is the text of the solution followed by the text of the file, which redefines some functions.
+The first lines of the file are its header:
 
     # refused by: softmax, softmax backward     the exercises that it loses, and no others; or `all`
     # variant: activation = relu, loss = mean   the choices that the mistake needs, if any; a | b for either
@@ -50,12 +50,12 @@ from build import main as build
 from minintk.grade import Assignment, grade, load
 
 SLOWEST = 2.0
-"""Seconds that one submission may take on an idle machine."""
+"""The time in seconds that grading one submission may take on an idle machine."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """A submission to grade: its text, and the exercises that must reject it."""
+    """A submission to grade, with the exercises that must reject it."""
 
     folder: str
     kind: str
@@ -64,7 +64,7 @@ class Task:
     refused: tuple[str, ...] | None  # None: no points at all
     text: str = field(repr=False)
     isolated: bool = False
-    drawn: bool = False  # a student's variant, not the authors'
+    drawn: bool = False  # True for a student's variant, False for the authors' variant
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def header(text: str) -> dict[str, str]:
 
 
 def wrong(folder: Path, assignment: Assignment, solution: str, more: Sequence[str] = ()) -> Iterator[Task]:
-    """Yield the folder's wrong submissions, each with one seed and with those seeds in `more` that fit its variant."""
+    """Yield each wrong submission of the folder with one seed, and with those seeds in `more` that fit its variant."""
     names = [exercise.name for exercise in assignment.exercises]
     for path in sorted(folder.glob("wrong/*.py")):
         text = path.read_text(encoding="utf-8")
@@ -169,7 +169,7 @@ def tasks(folder: Path, *, every: bool = False) -> Iterator[Task]:
     yield Task(str(folder), "starter", "starter", several[0], None, starter(solution, assignment.variant(several[0])))
     for path in sorted(folder.glob("right/*.py")):
         for seed in several:
-            text = f"{solution}\n\n{path.read_text(encoding='utf-8')}"  # the solution's experiment, on these functions
+            text = f"{solution}\n\n{path.read_text(encoding='utf-8')}"  # the solution's experiment with these functions
             yield Task(str(folder), "right", path.stem, seed, (), text)
     yield from wrong(folder, assignment, solution, seeds(assignment) if every else ())
 
@@ -230,7 +230,7 @@ def course(
 
 
 def report(outcomes: Sequence[Outcome], *, times: bool = False) -> str:
-    """Return a line for each assignment, then one for each unexpected result (with `times`, for every result)."""
+    """Return a line per assignment, then a line per unexpected result (with `times`, a line per result)."""
     lines = [f"{'assignment':<20}{'solution':>9}{'starter':>9}{'right':>7}{'wrong':>7}{'seconds':>9}{'slowest':>9}"]
     for name in dict.fromkeys(outcome.task.folder for outcome in outcomes):
         some = [outcome for outcome in outcomes if outcome.task.folder == name]
@@ -256,7 +256,7 @@ def report(outcomes: Sequence[Outcome], *, times: bool = False) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Grade the assignments that the arguments name, and print the table; return 0 if all results are as expected."""
+    """Grade the assignments that the arguments name, and print the table. Return 0 if all results are as expected."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["release"]:
         return build(words)

@@ -4,8 +4,8 @@
     python3 make.py course class hw1_backprop handed-in --seed @secret.txt --one-variant --csv grades.csv
     python3 make.py course similar hw1_backprop handed-in
 
-FOLDER contains a script, a notebook or a folder for each student, named after the student as in the seed, for example
-ada@example.org.py.
+The folder contains a script, a notebook or a folder for each student, named after the student as in the seed, for
+example ada@example.org.py.
 The table also lists hand-ins that cannot be graded, with the reason, and students in names.txt without a hand-in.
 Canvas and Moodle can read its columns.
 """
@@ -33,11 +33,11 @@ from minintk.grade.submission import GraderError
 # ------------------------------------------------------------------------------------------------ fingerprints
 
 GRAM = 14
-"""Number of syntax-tree nodes in one fingerprint: about two lines."""
+"""Number of syntax-tree nodes in one fingerprint, which corresponds to about two lines of code."""
 
 
 def fingerprint(text: str) -> frozenset[int]:
-    """Return hashes of pieces of the syntax tree, without names, comments, docstrings and values of constants."""
+    """Hash each sequence of GRAM nodes of the syntax tree. Names, comments, docstrings and constants are ignored."""
     try:
         tree = ast.parse(text)
     except SyntaxError:
@@ -56,7 +56,7 @@ def _kinds(node: ast.AST) -> Iterator[str]:
 
 
 def alike(text: str, other: str, given: str = "") -> float:
-    """Return the fraction of the shorter script's fingerprints that the other script shares, ignoring those in `given`.
+    """Return the fraction of the shorter script's fingerprints that the other script shares. `given` code is ignored.
 
     >>> a = "def f(x, y): return (x + y) * x - y / (x * 2 + 1)"
     >>> alike(a, "def g(a, b): return (a + b) * a - b / (a * 3 + 1)")
@@ -67,7 +67,7 @@ def alike(text: str, other: str, given: str = "") -> float:
 
 
 def scripts(folder: Path) -> dict[str, str]:
-    """Return {file: its text} of scripts and notebooks below a folder, except damaged files and the grader's files."""
+    """Return {file: text} for the scripts and notebooks in a folder, except damaged files and the grader's files."""
     files = sorted(p for end in ("py", "ipynb") for p in folder.rglob(f"*.{end}") if "wrong" not in p.parts)
     found = {}
     for path in files:
@@ -80,9 +80,9 @@ def scripts(folder: Path) -> dict[str, str]:
 
 
 def pairs(assignment: Assignment, folder: Path, least: float) -> list[tuple[float, str, str]]:
-    """Return (part, one, other), most similar first, for hand-ins that share at least a part `least` of their code.
+    """Return [(shared fraction, file, other file)] for similar hand-ins, which share at least a fraction `least`.
 
-    The assignment's solutions are compared too.  Code given to every student is ignored.
+    The most similar come first.  The assignment's solutions are compared too.  Code given to all students is ignored.
     """
     given = "\n".join(f"def {name}():\n    raise NotImplementedError" for name in functions(assignment))
     texts, known = scripts(folder), scripts(Path(assignment.folder))
@@ -118,7 +118,7 @@ def graded(assignment: Assignment, place: Path, seed: str) -> list[object]:
 
 
 def hand_ins(folder: Path) -> tuple[dict[str, Path], list[Path]]:
-    """Return {student: script, notebook or folder}, and all other files, which are not graded.
+    """Return {student: script, notebook or folder}, and a list of all other files, which are not graded.
 
     Raises ValueError if a student has two hand-ins.
     """
@@ -133,7 +133,7 @@ def hand_ins(folder: Path) -> tuple[dict[str, Path], list[Path]]:
 def whole_class(
     assignment: Assignment, folder: Path, seed: str, table: Path, *, one: bool = False, names: Collection[str] = ()
 ) -> list[list[object]]:
-    """Grade all hand-ins of a folder, and rewrite the table after each.
+    """Grade all hand-ins in a folder, and rewrite the table after each hand-in.
 
     one : True for one variant for all students, drawn from the seed without a name.  names : the names of the students.
     A student in `names` without a hand-in gets a row without points.  Returns the rows.  Raises ValueError for a
@@ -164,7 +164,7 @@ def whole_class(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Grade a class, or compare its hand-ins; return 2 if the arguments are wrong."""
+    """Grade a class, or compare its hand-ins. Return 2 if the arguments are invalid."""
     parser = argparse.ArgumentParser(prog="make.py course", description=__doc__.partition("\n")[0])
     parser.add_argument("what", choices=("class", "similar"), help="grade and compare, or compare alone")
     parser.add_argument("assignment", help="a folder with exercises.py, or its name in ./course")

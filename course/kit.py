@@ -1,4 +1,4 @@
-"""Grade for Gradescope: find the student and the file, and write a results.json in every case.
+"""Grade a submission on Gradescope. Find the student and the file, and write results.json even if grading fails.
 
     python3 kit.py SUBMISSION_FOLDER METADATA RESULTS
 
@@ -23,13 +23,13 @@ HERE = Path(__file__).resolve().parent
 
 
 class Refused(Exception):
-    """Raised if a submission cannot be graded; the message says what to do."""
+    """Raised if a submission cannot be graded. The message says what to do."""
 
 
 def seed(metadata: Path, here: Path = HERE) -> tuple[str, str]:
-    """Return (seed, student), with the variant of the first submitter in students.csv.
+    """Return (seed, student) for the first submitter in students.csv, or (seed, "") if students.csv lists nobody.
 
-    Raises Refused if no submitter is listed there.
+    Raises Refused if students.csv lists students but no submitter.
     """
     secret = (here / "seed.txt").read_text(encoding="utf-8").strip()
     with (here / "students.csv").open(encoding="utf-8") as file:
@@ -51,7 +51,7 @@ def seed(metadata: Path, here: Path = HERE) -> tuple[str, str]:
 
 
 def functions(assignment: Assignment) -> list[str]:
-    """Return the names of the functions that the cases call, except functions that only laws call."""
+    """Return the names of the functions that the cases name. Functions that only laws call are not included."""
     variant = assignment.variant("")
     told = [vars(case) for e in assignment.exercises for case in assignment.cases(e, "", variant)]
     names = [case.get(key) for case in told for key in ("function", "forward", "backward")]
@@ -59,13 +59,13 @@ def functions(assignment: Assignment) -> list[str]:
 
 
 def written(text: str, names: Sequence[str]) -> int:
-    """Count the functions in `names` that the script defines with more than `raise NotImplementedError`."""
+    """Count the functions in `names` that the script implements, i.e. without `raise NotImplementedError`."""
     pattern = re.compile(r"^(?:def (\w+)|(\w+) *=)(?:(?!^\S).*\n?)*", re.MULTILINE)
     return sum((m[1] or m[2]) in names and "NotImplementedError" not in m[0] for m in pattern.finditer(f"{text}\n"))
 
 
 def chosen(folder: Path, names: Sequence[str]) -> Path:
-    """Return the file below the folder that defines most of the functions.
+    """Return the file in the folder or its subfolders that defines the most functions in `names`.
 
     Raises FileNotFoundError if no file defines any of them.
     """
@@ -93,7 +93,7 @@ def results(path: Path, output: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None, here: Path = HERE) -> int:
-    """Grade, and always return 0, as Gradescope requires; the results hold the reason for a failure."""
+    """Grade a submission. Always return 0, as Gradescope requires; the results state the reason for a failure."""
     submission, metadata, out = map(Path, sys.argv[1:] if arguments is None else arguments)
     out.parent.mkdir(parents=True, exist_ok=True)
     results(out, "The grader was stopped before it came to the first exercise. Submit again, or tell your instructor.")
@@ -112,7 +112,7 @@ def main(arguments: Sequence[str] | None = None, here: Path = HERE) -> int:
         write(grade(assignment, file, seed=secret, told=write))
     except (Refused, FileNotFoundError) as error:
         results(out, str(error))
-    except Exception as error:  # the instructor's fault, which must not look like a grade
+    except Exception as error:  # a fault of the instructor's setup, which must not look like a grade
         results(out, f"The grader failed ({type(error).__name__}: {error}). Nothing is graded; tell your instructor.")
     return 0
 

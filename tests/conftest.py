@@ -1,4 +1,4 @@
-"""Set up every test: one BLAS thread per worker, no windows, and the same random examples every time."""
+"""Configure all tests. Workers use one BLAS thread, open no windows, and draw the same random examples every time."""
 
 import os
 import signal
@@ -11,8 +11,8 @@ from typing import Any
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# BLAS needs these before NumPy is imported, because worker processes already fill the cores.  OMP_NUM_THREADS would
-# also limit the library's own threads, which are to be tested.
+# BLAS reads these variables when NumPy is imported. One thread suffices, because the worker processes already fill the
+# cores. OMP_NUM_THREADS would also limit the library's own threads, which are tested.
 for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     if "PYTEST_XDIST_WORKER" in os.environ:
         os.environ.setdefault(variable, "1")
@@ -21,8 +21,8 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 
-# The examples are the same in every run. `make.py test-all` draws more of them. `make.py explore` draws new ones, and
-# stores those that fail.
+# The examples are the same in every run. `make.py test-all` draws more examples. `make.py explore` draws new examples,
+# and stores those that fail.
 settings.register_profile(
     "fixed", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, max_examples=30
 )

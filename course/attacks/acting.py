@@ -1,4 +1,4 @@
-"""Try to change something outside the sandbox, or to block the machine for others; see reading.py.
+"""Try to change something outside the sandbox, or to block the machine for others (see reading.py).
 
 Return values are ignored. attack.py checks the effects from outside.
 """
@@ -130,7 +130,7 @@ def speaks_to_one_by_the_c_library(place):
 
 
 def signals_the_parent_by_a_pipe(place):
-    """Make the parent the owner of a pipe, and choose the signal that arriving data send to the owner."""
+    """Make the parent the owner of a pipe, and choose the signal that the owner receives when data arrive."""
     import fcntl
 
     read, write = os.pipe()

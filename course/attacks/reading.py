@@ -1,7 +1,7 @@
-"""Try to read forbidden files: each attempt receives `place`, and returns the text if it succeeds.
+"""Try to read forbidden files. Each attempt receives `place`, and returns the text if it succeeds.
 
 place : {"secret": a file, "folder": its folder, "victim": another file, "parent": the grader's process, "port": a
-server's port, "name": an abstract socket's}.  Attempts receive these; a submission would have to guess them.
+server's port, "name": an abstract socket's}.  A submission would have to guess these values.
 """
 
 import ctypes
@@ -226,7 +226,7 @@ def of_the_library_without_the_finder(place):
 
 
 def names_in_the_frames(place):
-    """Search the frames of the worker for names of the assignment's or the library's folders."""
+    """Search the frames of the worker for the paths of the assignment's folder or the library."""
     frame, found = sys._getframe(), [sys.argv, sys.path, dict(os.environ)]
     while frame:
         found += [frame.f_code.co_filename, *frame.f_locals.items()] if frame.f_code.co_filename != __file__ else []
@@ -276,7 +276,7 @@ def files_of_the_parent(place):
 
 
 def with_the_frame_of_the_hook(place):
-    """Change a frame's variables from outside, as Python 3.13 allows, including the tables of an audit hook."""
+    """Change variables in other frames, as Python 3.13 allows, including the tables of the audit hook."""
     try:
         plainly(place)
     except PermissionError as error:
@@ -315,7 +315,7 @@ def by_openat2(place):
 
 
 def by_a_path_descriptor(place):
-    """Open a file for its path only (O_PATH), which Landlock allows; then link it, or open it again."""
+    """Open a file with O_PATH, which Landlock allows. Then link the file, or open it again through its descriptor."""
     libc = ctypes.CDLL(None)
     fd = libc.open(place["secret"].encode(), 0o10000000)
     libc.linkat(fd, b"", -100, b"mine", 0x1000)
@@ -370,7 +370,7 @@ def in_a_ring(place):
 
 
 def watching_the_folder(place):
-    """Use inotify, which reports the names of files opened there without consulting Landlock."""
+    """Use inotify, which reports the names of files opened in a folder without consulting Landlock."""
     libc = ctypes.CDLL(None)
     return "TOKEN" if libc.inotify_add_watch(libc.inotify_init1(0), place["folder"].encode(), 0x20) >= 0 else ""
 
@@ -430,7 +430,7 @@ def by_a_device_of_its_own(place):
 
 
 def by_a_cloned_mount(place):
-    """Clone the folder as a detached mount (open_tree), as root."""
+    """As root, clone the folder as a detached mount (open_tree), and open a file through it."""
     libc = ctypes.CDLL(None)
     tree = libc.syscall(428, -100, place["folder"].encode(), 1)
     return _all_of(libc, libc.openat(tree, b"answers.py", 0))
@@ -443,13 +443,13 @@ def by_a_file_in_memory(place):
 
 
 def by_a_folder_of_its_own(place):
-    """Create a folder. If folders are nested deeper than Python can delete, the grader fails and they remain."""
+    """Create a folder. If folders are nested deeper than Python can delete, the grader fails and the folders remain."""
     os.mkdir("deep")
     return "TOKEN"
 
 
 def by_a_file_that_stays(place):
-    """Create a file that nobody can delete until its flag is removed (FS_IOC_SETFLAGS), as root."""
+    """As root, create an immutable file (FS_IOC_SETFLAGS), which cannot be deleted until the flag is removed."""
     libc, fd = ctypes.CDLL(None), os.open("stays", os.O_CREAT | os.O_RDWR)
     done = libc.ioctl(fd, 0x40086602, ctypes.byref(ctypes.c_long(0x10)))
     libc.ioctl(fd, 0x40086602, ctypes.byref(ctypes.c_long(0)))

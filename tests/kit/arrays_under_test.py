@@ -2,7 +2,7 @@
 
     MININTK_TEST_ARRAYS=cupy python -m pytest tests/device/test_device.py         # numpy, standin or cupy
 
-NumPy and the stand-in are always available. CuPy is available if there is a GPU. A test that should run on each
+NumPy and the stand-in are always available. CuPy is available if there is a GPU. Example of a test that runs once per
 library:
 
     @pytest.mark.parametrize("library", LIBRARIES)
@@ -23,7 +23,7 @@ NAMES = ("numpy", "standin", "cupy")
 
 
 def namespace(library: str) -> Any:
-    """Return the namespace of a library. A RuntimeError is raised for CuPy if there is no GPU."""
+    """Return the array namespace of a library. For CuPy, raise RuntimeError if there is no GPU."""
     if library not in NAMES:
         raise ValueError(f"{VARIABLE} expects one of {', '.join(NAMES)}, got {library!r}")
     return _standin if library == "standin" else device_namespace("gpu" if library == "cupy" else "cpu")
@@ -41,4 +41,4 @@ def _available() -> tuple[str, ...]:
 
 
 LIBRARIES = _available()
-"""The libraries to run on: all available libraries, or the chosen library."""
+"""The array libraries that the tests use: all available libraries, or only the chosen library."""

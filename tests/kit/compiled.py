@@ -1,6 +1,6 @@
 """Run the GPU source of `minintk.arrays.raw_kernel` on NumPy arrays, compiled by this machine's C or C++ compiler.
 
-use_blocks(monkeypatch) makes the library compute planes in blocks of threads. COMPILER is None without a compiler.
+use_blocks(monkeypatch) makes the library compute planes in blocks of threads. COMPILER is None if no compiler is found.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def compile_text(name: str, text: str, *flags: str) -> Any:
 def library(name: str, inputs: str, outputs: str, body: str, dtype: str) -> Any:
     """Compile the C function `run`, which executes the body for each entry i.
 
-    All arguments are pointers. The body indexes only raw arguments itself.
+    All arguments of `run` are pointers. The body writes an index only for raw arguments.
     """
     arguments, loads = [], []
     for kind, declared in (("const ", inputs), ("", outputs)):
@@ -97,7 +97,7 @@ class Kernel:
             wanted = np.dtype(np.int32) if ctype == "int" else dtype
             assert not isinstance(value, np.ndarray) or value.dtype == wanted, name
             a = np.asarray(value, dtype=wanted)
-            # Inputs are always copied. CuPy passes references, which the source must not read after it writes.
+            # Inputs are always copied. CuPy passes references, so the source must not read an input after writing.
             a = np.ascontiguousarray(a if raw else np.broadcast_to(a, shape))
             kept.append(a)
             pointers.append(ctypes.c_void_p(a.ctypes.data))
@@ -174,7 +174,7 @@ extern "C" int run(int blocks, int rows, int threads, int backwards, void **argu
 
 
 def block_library(source: str, name: str) -> Any:
-    """Compile the CUDA source of a kernel as C++ code in which the threads take turns at barriers."""
+    """Compile the CUDA source of a kernel as C++ code that runs the threads in turn, from one barrier to the next."""
     head = re.search(rf'extern "C" __global__ void {name}\((.*?)\) \{{', source, re.DOTALL)
     assert head is not None
     kinds = [
@@ -218,7 +218,7 @@ class Blocks:
 
 
 class PairBlocks(Blocks):
-    """A kernel of pairs of vectors. It overwrites pairs in place, so each call runs the threads in only one order."""
+    """A kernel for pairs of vectors. It overwrites the pairs in place, so each call runs the threads in one order."""
 
     name = "pairs"
 
@@ -229,12 +229,12 @@ class PairBlocks(Blocks):
 
 @lru_cache
 def blocks(xp: Any, name: str, source: str) -> Blocks:
-    """Return the kernel that replaces `minintk.arrays.raw_kernel`."""
+    """Return a kernel that stands in for the result of `minintk.arrays.raw_kernel`."""
     return {"planes": Blocks, "pairs": PairBlocks}[name](source)
 
 
 def use_blocks(patch: Any, edit: Callable[[str], str] = lambda source: source) -> Callable[..., Blocks]:
-    """Compute planes of NumPy arrays by the GPU's code, in blocks, until `patch` ends. `edit` changes the source."""
+    """Compute planes of NumPy arrays with the GPU code, in blocks, until `patch` ends. `edit` modifies the source."""
     from analytic.fast import gpu_kernels, offsets
     from analytic.fast import planes as plan
 
@@ -246,7 +246,7 @@ def use_blocks(patch: Any, edit: Callable[[str], str] = lambda source: source) -
 
 
 def use_pairs(patch: Any, edit: Callable[[str], str] = lambda source: source) -> None:
-    """Compute pairs of NumPy vectors by the GPU's code until `patch` ends. `edit` changes the source."""
+    """Compute kernels of NumPy vectors with the GPU code until `patch` ends. `edit` modifies the source."""
     from analytic.fast import gpu_vectors
     from analytic.fast.accelerate import Faster
 

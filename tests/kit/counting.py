@@ -1,4 +1,4 @@
-"""Count the calls of a function and record their arguments. Tests use counts because times depend on the machine."""
+"""Count the calls of a function and record their arguments. Tests use counts, because times depend on the machine."""
 
 from __future__ import annotations
 

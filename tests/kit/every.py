@@ -1,4 +1,4 @@
-"""Find every subclass of a base class in all modules of both packages, and make layers of each class."""
+"""Find all subclasses of a base class in both packages, and build example layers of each layer class."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import minintk as mn
 from minintk.spec.shapes import out_shape
 
 WRONG_ON_PURPOSE = "analytic.verify."
-"""The modules of `verify`, which define optimisers with deliberate errors."""
+"""Prefix of the modules that define optimisers with deliberate errors."""
 
 
 @cache
 def load() -> None:
-    """Import every module except those that need a missing package."""
+    """Import every module of both packages, except modules that need a package that is not installed."""
     for package in (mn, analytic):
         for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
             if not module.name.endswith(("__main__", "conftest")):
@@ -40,7 +40,7 @@ def descendants(base: Any) -> Iterator[Any]:
 
 
 def every(base: Any) -> list[Any]:
-    """Return the concrete public subclasses in the library, sorted by name, without classes that tests define."""
+    """Return the concrete public subclasses of `base` in both packages, sorted by name. Test classes are excluded."""
     load()
     found = {kind for kind in descendants(base) if kind.__module__.startswith(("minintk.", "analytic."))}
     right = {kind for kind in found if not kind.__module__.startswith(WRONG_ON_PURPOSE)}
@@ -52,7 +52,7 @@ def every(base: Any) -> list[Any]:
 
 CONV, NUMBER = partial(mn.Conv2d, b_std=0.2), 0.6
 ARGUMENTS: dict[str, Any] = {"float": NUMBER, "int": 3, "tuple[float, ...]": (0.3, -0.8, 0.2, 0.1)}
-"""An argument for each type of field. Float fields with a default become NUMBER in a second example."""
+"""An argument for each type of field. A second example sets the float fields that have a default to NUMBER."""
 
 MORE: dict[str, list[tuple[Any, tuple[int, ...]]]] = {
     "AvgPool": [
@@ -86,7 +86,7 @@ MORE: dict[str, list[tuple[Any, tuple[int, ...]]]] = {
     "Softplus": [(mn.Softplus(beta=5.0, scale=1.404383), (4,))],
     "Sum": [(mn.Sum(mn.Dense(4, b_std=0.4), mn.Identity(), mn.Sequential(mn.Tanh(), mn.Dense(4))), (4,))],
 }  # fmt: skip
-"""Examples that the default arguments and single numbers do not cover."""
+"""Further examples, with combinations of arguments that ARGUMENTS does not cover."""
 
 
 def type_of(field: Field[Any]) -> str:
@@ -95,13 +95,13 @@ def type_of(field: Field[Any]) -> str:
 
 
 def layers() -> list[Any]:
-    """Return every layer class that has no subclass."""
+    """Return every public layer class that has no public subclass."""
     found = every(mn.spec.Layer)
     return [kind for kind in found if not any(issubclass(other, kind) for other in found if other is not kind)]
 
 
 def examples(kind: Any) -> list[tuple[Any, tuple[int, ...]]]:
-    """Return layers of a class, each with an input shape that it accepts."""
+    """Return example layers of a class, each with a valid input shape."""
     if issubclass(kind, mn.spec.layers.Several):
         made = [kind(mn.Tanh(), mn.Sin())]
     else:

@@ -1,4 +1,4 @@
-"""Test readers on damaged files. In limited memory, a reader must return, or raise one error that names the file.
+"""Test readers on damaged files. Within a memory limit, a reader must return or raise an error that names the file.
 
     python3 make.py python -m tests.kit.fuzz 100000 [seed]
 
@@ -28,7 +28,7 @@ MEASURED = 50
 
 
 def damaged(content: bytes, draw: random.Random) -> bytes:
-    """Return the content with damage in one to four places."""
+    """Return a copy of the content, damaged at one to four random positions."""
     found = bytearray(content)
     for _ in range(draw.randint(1, 4)):
         at = draw.randrange(len(found) + 1)
@@ -49,7 +49,7 @@ def damaged(content: bytes, draw: random.Random) -> bytes:
 
 
 def outcome(name: str, path: Path) -> str:
-    """Return "read" or "refused", or a description of the error."""
+    """Return "read", "refused" (the reader raised a suitable error), or a description of an unexpected error."""
     try:
         KINDS[name][1](path)
     except Unreadable as error:
@@ -60,7 +60,7 @@ def outcome(name: str, path: Path) -> str:
 
 
 def fuzz(count: int, seed: int) -> Counter[str]:
-    """Read `count` damaged files and return the number of each outcome. Outcomes that begin with "wrong" are errors."""
+    """Read `count` damaged files and count each outcome. Outcomes that begin with "wrong" are defects of a reader."""
     draw, seen, path = random.Random(seed), Counter[str](), Path(tempfile.mkdtemp()) / "file"
     for n in range(count):
         name = draw.choice(list(KINDS))

@@ -1,6 +1,6 @@
-"""Recompute every recorded number in the tests with many digits, and state its origin.
+"""State the origin of every reference value recorded in the tests, and recompute it in high precision.
 
-    python3 make.py python tests/kit/golden.py        recomputes all of them, and compares
+    python3 make.py python tests/kit/golden.py        recomputes all values, and compares
 
 Unless noted otherwise, neural-tangents 0.6.5 computed each number first, in float64. Each number is given here with ten
 decimals. Below, it is recomputed with mpmath in DIGITS digits, or in extended precision if it comes from
@@ -31,7 +31,7 @@ F0, F0_TEST = np.cos(np.arange(6.0)).reshape(3, 2), np.sin(np.arange(4.0)).resha
 
 
 def chain(*layers: mn.spec.Layer, w_std: float, b_std: float = 0.0, width: int = 7) -> mn.Sequential:
-    """Return the network D-phi-D-...-D, in which every Dense layer D is the same."""
+    """Return the network D-phi-D-...-D, in which all Dense layers D are equal."""
     dense = mn.Dense(width, w_std=w_std, b_std=b_std)
     return mn.Sequential(*(layer for phi in layers for layer in (dense, phi)), dense)
 
@@ -62,7 +62,7 @@ VECTORS: dict[str, tuple[mn.Sequential, tuple[float, ...]]] = {
         (1.0446439107, 2.6157797158, 36.6721139831, 93.1712953687),
     ),
 }
-"""Infinite networks on XF1, XF2 ("one set": only on XF1): entry [0, 0] and the sum of the NNGP, then of the NTK."""
+"""Entry [0, 0] and the sum of the NNGP and of the NTK of infinite networks on XF1, XF2 ("one set": only on XF1)."""
 
 IMAGES: dict[str, tuple[mn.Sequential, tuple[float, ...]]] = {
     "same, flatten": (
@@ -90,14 +90,14 @@ IMAGES: dict[str, tuple[mn.Sequential, tuple[float, ...]]] = {
         (0.0298266172, 0.1745712436, 0.0622954390, 0.3602309062),
     ),
 }
-"""The same numbers for infinite convolutional networks on the images XI1, XI2."""
+"""The same entries and sums for infinite convolutional networks on the images XI1, XI2."""
 
 FLOW = {"train": -0.6057559416, "test": 3.3025667395}
 """Sums of the outputs at time 10 of gradient flow from F0, F0_TEST at learning rate .5 on the NTK of Dense-erf-Dense.
 """
 
 LARGEST_RATE = {0.0: 2.7075346606, 0.9: 5.1443158552}
-"""The largest stable learning rate on the same NTK, by momentum.
+"""{momentum: the largest stable learning rate on the same NTK}.
 
 As in FLOW, neural-tangents' loss is 1/(2 N C) sum (f - y)^2."""
 
@@ -107,11 +107,11 @@ ENSEMBLE: dict[tuple[str, float], tuple[float, dict[tuple[int, int], float]]] = 
     ("ntk", 10): (1.0596232185, {(0, 0): 0.0983664071}),
     ("nngp", 10): (0.8138907892, {(0, 0): 0.2025998610}),
 }
-"""(kind, t): the sum of the ensemble's mean on XF2 and entries of its covariance. The ridge is 1e-3 of the mean
-diagonal."""
+"""{(kind, t): (sum of the ensemble's mean on XF2, entries of its covariance)}. The ridge is 1e-3 times the mean
+diagonal entry."""
 
 POSTERIOR = {"nngp": (1.3376743620, 0.0804531032), "ntk": (1.2277479829, 0.0740879741)}
-"""By kind: the sum of the posterior's mean on XF2 and entry [0, 0] of its covariance, with a ridge of 1e-2."""
+"""{kind: (sum of the posterior mean on XF2, entry [0, 0] of the posterior covariance)} with a ridge of 1e-2."""
 
 COOKBOOK: dict[str, list[float]] = {
     "x": [3.0774223804473877, 2.5889432430267334, -2.1970717906951904, -0.19020164012908936, 1.2208225727081299],
@@ -125,9 +125,9 @@ COOKBOOK: dict[str, list[float]] = {
         0.022255128, 0.001674126, 0.045322288, 0.097752324, 0.175535557, 0.008634384, 0.005548638, 0.000517259,
     ],
 }  # fmt: skip
-"""Numbers from neural-tangents' cookbook, which draws x and y with JAX.
+"""Values from neural-tangents' cookbook, which draws x and y with JAX.
 
-Eight means and then eight standard deviations are given to nine decimals."""
+Each kernel has eight means and then eight standard deviations, given to nine decimals."""
 
 NETWORK = {
     "f": -0.0276197072,
@@ -139,11 +139,11 @@ NETWORK = {
     "linearised, moved": 0.2066910175,
     "f, moved": 0.2080647068,
 }
-"""Entries and sums for the network D5(1.5, .1) - erf - D2(1.2, .05) on XF1, at theta of sines and cosines.
+"""Entries and sums for the network D5(1.5, .1) - erf - D2(1.2, .05) on XF1. theta consists of sines and cosines.
 "moved": at theta + 0.1."""
 
 CONVOLUTIONAL = {"f": 0.2002681969, "full[0, 0, 0, 0]": 0.0229031781, "full": 0.1918710217}
-"""The same for two convolutions with ReLU, GlobalAvgPool and Dense at XI1."""
+"""The same entries and sums for two convolutions with ReLU, GlobalAvgPool and Dense, on the images XI1."""
 
 SOFTPLUS = 1.404383
 """The scale for which E phi(z)^2 = 1 with Softplus(beta=5) and z ~ N(0, 1) (Geiger et al. 2020)."""
@@ -154,7 +154,7 @@ IN_CODE = {
     "9.5367431640625e-7": mp.mpf(2) ** -20,
     "1.7763568394002505e-15": mp.mpf(2) ** -49,
 }
-"""Numbers that appear as digits in the C code that the library generates."""
+"""Constants that the generated C code contains as decimal literals."""
 
 
 # ------------------------------------------------------------------------- infinite networks, once more
@@ -174,7 +174,7 @@ def filled(rows: list[list[Any]]) -> Any:
 
 
 def standard(spec: mn.Sequential, x: Any) -> tuple[Any, Any]:
-    """Return the (NNGP, NTK) of Dense, phi, Dense in the standard parametrization.
+    """Return (NNGP, NTK) of the network Dense, phi, Dense in the standard parametrization.
 
     A layer's W contributes fan_in / w_std^2 times its part of the NTK in the NTK parametrization, and b contributes 1.
     """
@@ -228,7 +228,7 @@ def flows() -> dict[str, float]:
 
 
 def largest_rates() -> dict[float, float]:
-    """Return 2 (1 + m) N C / lambda_max."""
+    """Return {m: 2 (1 + m) N C / lambda_max}, the largest stable rate for each momentum m."""
     top = max(mp.eigsy(dense_erf_dense()[1][:3, :3], eigvals_only=True))
     return {m: float(2 * (1 + mp.mpf(m)) * 6 / top) for m in LARGEST_RATE}
 
@@ -254,7 +254,7 @@ def ensembles(kind: str, t: float) -> list[float]:
 
 
 def cookbook(kind: str) -> list[float]:
-    """Return the means, then the standard deviations."""
+    """Recompute the means and then the standard deviations in COOKBOOK."""
     spec = chain(mn.Erf(), mn.Erf(), w_std=1.5, b_std=0.05)
     x = np.concatenate([COOKBOOK["x"], np.linspace(-np.pi, np.pi, 50)[::7]])[:, None]
     kernels = [mp.matrix(filled(rows).tolist()) for rows in exact_kernels(spec, x)]
@@ -324,7 +324,7 @@ def jacobian(f: Callable[[Tensors], Any], tensors: Tensors, outputs: Sequence[tu
 
 
 def waves(*shapes: tuple[Callable[[Any], Any], float, tuple[int, ...]]) -> list[Any]:
-    """Return tensors with sines or cosines of consecutive numbers.
+    """Return tensors that contain sines or cosines of consecutive integers.
 
     shapes : (function, first number, shape) of each tensor.
     """
@@ -424,7 +424,7 @@ LIFTED_MORE: dict[str, Any] = {
 
 
 def checks() -> dict[str, tuple[Any, Callable[[], Any], float]]:
-    """Return {name: (recorded numbers, function that recomputes them, largest allowed difference)}."""
+    """Return {name: (recorded values, function that recomputes the values, largest allowed difference)}."""
     ten = 5.5e-11  # half a unit of the tenth decimal, plus rounding
     tables: dict[str, tuple[Any, Callable[[], Any]]] = {
         "flow": (FLOW, flows),
@@ -453,7 +453,7 @@ def values(again: Callable[[], dict[Any, float]]) -> list[float]:
 
 
 def apart(name: str) -> tuple[float, float]:
-    """Return (largest difference between recorded and recomputed numbers of that name, largest allowed difference)."""
+    """Return (largest difference between the recorded and the recomputed values, largest allowed difference)."""
     numbers, again, allowed = checks()[name]
     with mp.workdps(DIGITS):
         return float(np.max(np.abs(np.subtract(numbers, again())))), allowed

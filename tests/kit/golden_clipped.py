@@ -1,4 +1,4 @@
-"""Recompute recorded numbers with many digits, by integrals, for activations that are constant beyond their kinks."""
+"""Recompute recorded duals of activations that are constant beyond their kinks, by integrals in high precision."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CLIPPED: list[tuple[mn.spec.Activation, float, float, float, float, float]] = [
     (more.Hardtanh(-0.5, 2.0), 30.0, 0.1, 0.7, 0.641791658667125299, 0.170266422725024197),
     (more.Hardtanh(0.5, 2.0), 1.0, 1.0, 0.25, 0.0727900915350203748, 0.131807821715046187),
 ]
-"""phi, q, q', p, and the results p' and E phi'(u) phi'(u') of `clipped_dual` with 40 digits."""
+"""Rows (phi, q, q', p, p', E phi'(u) phi'(u')). `clipped_dual` computed the last two with 40 digits."""
 
 
 def clipped_dual(phi: mn.spec.Activation, q: float, q2: float, p: float) -> tuple[Any, Any]:
@@ -62,7 +62,7 @@ def clipped_dual(phi: mn.spec.Activation, q: float, q2: float, p: float) -> tupl
 
 
 def apart() -> float:
-    """Return the largest difference between the logs of the recorded numbers in CLIPPED and the recomputed numbers."""
+    """Return the largest |log(recorded value / recomputed value)| over the cases in CLIPPED."""
     with mp.workdps(DIGITS):
         pairs = ((v, again) for case in CLIPPED for v, again in zip(case[4:], clipped_dual(*case[:4]), strict=True))
         return float(max(abs(mp.log(mp.mpf(v) / again)) for v, again in pairs))

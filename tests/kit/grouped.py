@@ -1,4 +1,4 @@
-"""Compute layers of `minintk.more_layers` by plain loops over pixels and channels, and state laws of these layers."""
+"""Compute layers of `minintk.more_layers` by plain loops over pixels and channels, and define laws for these layers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def grouped_convolution(layer: more.GroupedConv2d, x: Array, W: Array, b: Array 
 
 
 def adaptive(x: Array, size: tuple[int, int]) -> Array:
-    """Return means over the pixels from floor(i H / H') to ceil((i + 1) H / H') for each window i."""
+    """Return the mean of each window i, which contains the pixels from floor(i H / H') to ceil((i + 1) H / H')."""
     _, H, W, _ = x.shape
     y = np.zeros((len(x), *size, x.shape[-1]))
     for i in range(size[0]):

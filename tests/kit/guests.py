@@ -1,9 +1,9 @@
 """Test the guest law: a public call may run inside any other in the same thread, and an exception may end it anywhere.
 
 A tracer stops a host at its k-th line in `minintk` or `analytic`. There it either calls guests, as a signal handler, a
-callback or a finalizer would, or it raises an error, as a time limit would. Afterwards, everything must be as before:
-the bits of host and guests, BLAS's threads, the marks and jobs of the pool, signal handlers, NumPy's settings, and the
-threads.
+callback or a finalizer would, or it raises an error, as a time limit would. Afterwards, nothing may have changed: the
+results of host and guests (bit by bit), the number of BLAS threads, the pool's marks and jobs, signal handlers, NumPy's
+settings, and the threads.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ STORES = find_spec("analytic.large") is not None
 
 
 class Late(Exception):
-    """An error that a time limit raises."""
+    """The error that a simulated time limit raises."""
 
 
 def digest(*arrays: Any) -> str:
@@ -59,7 +59,7 @@ PIXELS = mn.Sequential(mn.Conv2d(4), mn.ReLU(), mn.AvgPool(2), mn.Conv2d(4), mn.
 
 @contextmanager
 def hosts() -> Iterator[tuple[dict[str, Host], dict[str, Host]]]:
-    """Yield hosts and guests by name, with thresholds that send even small work to the pool."""
+    """Yield ({name: host}, {name: guest}). The thresholds are set so that even small tasks use the pool."""
     x, rows = RNG(0).standard_normal((6, 8, 8, 2)), RNG(1).standard_normal((250, 5))
     y, other = np.eye(3)[np.arange(6) % 3], RNG(3).standard_normal((6, 8, 8, 2))
     with small_is_large(), tempfile.TemporaryDirectory() as folder:
@@ -110,7 +110,7 @@ def hosts() -> Iterator[tuple[dict[str, Host], dict[str, Host]]]:
 
 
 def left() -> dict[str, Any]:
-    """Return the state that a call must leave unchanged."""
+    """Return the global state that a call must leave unchanged."""
     jobs = getattr(getattr(threads, "_own", None), "__dict__", {}).get("jobs")
     return {
         "BLAS's threads": [library.num_threads for library in threads.blas_libraries()],
@@ -124,7 +124,7 @@ def left() -> dict[str, Any]:
 
 
 def settled(before: dict[str, Any], patience: int = 60_000) -> dict[str, Any]:
-    """Return the changes of the state since `before`, after waiting for at most `patience` milliseconds.
+    """Return how the state differs from `before`, after waiting for at most `patience` milliseconds.
 
     The wait is only 200 milliseconds if there are no new threads to wait for.
     """
@@ -140,11 +140,11 @@ def settled(before: dict[str, Any], patience: int = 60_000) -> dict[str, Any]:
 
 
 stops: list[str] = []
-"""The places at which the tracer last stopped."""
+"""The source line at which the tracer last stopped a host."""
 
 
 def stopped(host: Host, k: int, action: Callable[[], None], where: Callable[[FrameType], bool]) -> tuple[str, int]:
-    """Run a host, and the action at its k-th line with where(frame) true. Return (bits of the host, lines counted)."""
+    """Run a host, and call `action` at its k-th line with where(frame) true. Return (host's bits, lines counted)."""
     count, before = [0], dict[FrameType, int]()
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
@@ -179,7 +179,7 @@ CLEANING = {"wait", "end", "__exit__", "_leave"}
 
 
 def cleaning(frame: FrameType) -> bool:
-    """Return True inside a function of CLEANING and at the line where `parallel` calls `end`."""
+    """Return True if the frame is in a function of CLEANING, or at the line where `parallel` calls `end`."""
     if frame.f_code.co_filename != threads.__file__:
         return False
     line = linecache.getline(threads.__file__, frame.f_lineno).strip()
@@ -187,12 +187,12 @@ def cleaning(frame: FrameType) -> bool:
 
 
 def working(frame: FrameType) -> bool:
-    """Return True if `cleaning` is False."""
+    """Return True if the frame is not cleaning up (see `cleaning`)."""
     return not cleaning(frame)
 
 
 def guest_inside(host: Host, right: str, guests: dict[str, tuple[Host, str]], k: int) -> int:
-    """Check the law of guests at line k of the host, including clean-up blocks.
+    """Call all guests at line k of the host, which may be a clean-up block, and check results and state.
 
     Return the number of lines of the host.
     """
@@ -209,9 +209,9 @@ def guest_inside(host: Host, right: str, guests: dict[str, tuple[Host, str]], k:
 
 
 def left_by_error(host: Host, right: str, k: int, where: Callable[[FrameType], bool] = working) -> int:
-    """Check the law of exceptions at line k of the host.
+    """Raise an error at line k of the host, and check the state and the result of the next call.
 
-    Return the number of lines of the host, or 0 if it was stopped.
+    Return the number of lines of the host, or 0 if the error ended the host.
     """
     before, count = left(), 0
 

@@ -43,12 +43,12 @@ def npy(array: np.ndarray[Any, Any]) -> bytes:
 
 
 def header(text: str) -> bytes:
-    """Return the beginning of a .npy file with this header and no values."""
+    """Return a .npy file that contains this header and no data."""
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text) + 1) + text.encode("latin1") + b"\n"
 
 
 def archive(members: dict[str, bytes], way: int = zipfile.ZIP_STORED) -> bytes:
-    """Return the bytes of a zip file whose checksums are right for any content of its members."""
+    """Return the bytes of a zip file with correct checksums, even if the members contain invalid data."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", way) as made:
         for name, content in members.items():
@@ -109,8 +109,8 @@ def peak(call: Callable[[], Any]) -> int:
 
 
 def most(size: int) -> int:
-    """Return the number of bytes that reading a file of this size may take.
+    """Return the number of bytes that a reader may allocate for a file of this size.
 
-    The number is the limit in `files.reading` plus a constant.
+    It is the limit in `files.reading` plus a constant.
     """
     return EXPANSION * size + 4 * CHUNK

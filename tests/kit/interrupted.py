@@ -52,7 +52,7 @@ class Fatal(mn.SoftmaxCrossEntropy):
 
 
 def prepare(at: int = -1, happens: Callable[[], None] = lambda: None) -> None:
-    """Set the function that the next run calls, and the number of the loss evaluation at which the run calls it."""
+    """Make the next run call `happens` at its evaluation number `at` of the loss."""
     Fatal.calls, Fatal.at, Fatal.happens = 0, at, staticmethod(happens)
 
 

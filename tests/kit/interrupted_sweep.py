@@ -1,6 +1,6 @@
 """Start a sweep that kills itself with `kill -9` at a given point.
 
-python interrupted_sweep.py FOLDER SIZE train 7        at the 7th call of the work, half way through its training
+python interrupted_sweep.py FOLDER SIZE train 7        at the 7th call of `work`, half way through its training
 python interrupted_sweep.py FOLDER SIZE write 12       in the middle of writing the 12th record
 python interrupted_sweep.py FOLDER SIZE                not at all
 
@@ -32,7 +32,7 @@ calls, at = 0, -1
 def work(alpha: float, h: int, seed: tuple[int, ...]) -> list[dict[str, Any]]:
     """Train an alpha-scaled network for forty steps on digits.
 
-    Return each member's loss, the time t1 at which the loss had halved, and two outputs.
+    Return for each member the loss, the time t1 at which the loss had halved, and two outputs.
     """
     global calls
     calls += 1

@@ -1,4 +1,4 @@
-"""Define laws that must fail on planted errors (see `planted`). A law that fails raises AssertionError with numbers.
+"""Define laws that must fail on planted errors (see `planted`). A failing law raises AssertionError with values.
 
 The networks run their plain layers, with the fast layers disabled, so that an error planted into `minintk.layers` takes
 effect. The laws of `planted_laws_images` compare fast networks with plain networks.
@@ -43,9 +43,9 @@ def plain(spec: mn.spec.Layer, shape: tuple[int, ...]) -> mn.Network:
 
 
 def chain(*activations: mn.spec.Activation) -> mn.Network:
-    """Build a network with four features throughout, and with every kind of bias and shortcut.
+    """Build a network in which every layer has four features, with every kind of bias and shortcut.
 
-    With equal widths, a transposed weight matrix has the right shape, so only a law can find it.
+    With equal widths, a transposed weight matrix has the right shape, so only a law can detect the transposition.
     """
     layers: list[mn.spec.Layer] = [mn.Dense(4, w_std=1.4, b_std=0.3)]
     for phi in activations:
@@ -154,7 +154,7 @@ def loss_cotangents() -> None:
 
 
 def steps(model: mn.Model, theta: Array, count: int = 12, **options: Any) -> Array:
-    """Return theta after each step on the squared loss."""
+    """Train on the squared loss, and return theta after each step."""
     options = {"optimizer": mn.SGD(lr=0.005), "loss": mn.mse} | options
     return np.stack([snap.theta for snap in mn.train(model, theta, X, Y, steps=count, **options)])
 

@@ -1,4 +1,4 @@
-"""State laws of learning-rate scales S.
+"""Define laws for learning-rate scales S.
 
 The tangent kernel of training is J S J' for finite and infinite networks, and weight decay is independent of S.
 """
@@ -148,7 +148,7 @@ def decays_alike() -> None:
 
 
 def decay_with_the_rate(patch: pytest.MonkeyPatch) -> None:
-    """Plant the error g <- s (g + lr weight_decay u)."""
+    """Plant the error g <- s (g + lr weight_decay u), in which the scales s also multiply the weight decay."""
     right = Optimizer.scale_and_decay
 
     def wrong(self: Any, g: Any, theta: Any, scales: Any, at: slice, lr: float = 1.0) -> None:

@@ -1,4 +1,4 @@
-"""Define networks of all modules that can be lifted, with tensors from a formula and results computed by torch."""
+"""Define torch networks that contain all modules that can be lifted. A formula gives their tensors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Host = np.ndarray[Any, Any]
 
 
 def images(nn: Any) -> Any:
-    """Build a network with every kind of layer, on images (3, 15, 16)."""
+    """Build a network with every kind of layer, for images of shape (3, 15, 16)."""
     return nn.Sequential(
         nn.Conv2d(3, 4, (3, 5), stride=(2, 1), padding=(1, 2)), nn.BatchNorm2d(4), nn.GELU(),
         nn.Sequential(nn.Conv2d(4, 5, 3, padding="same", bias=False), nn.LeakyReLU(0.1)), nn.MaxPool2d(2),
@@ -27,7 +27,7 @@ def images(nn: Any) -> Any:
 
 
 def more_images(nn: Any) -> Any:
-    """Build a network of modules that become layers of `minintk.more_layers`, on images (3, 15, 16)."""
+    """Build a network of modules that are lifted to `minintk.more_layers`, for images of shape (3, 15, 16)."""
     return nn.Sequential(
         nn.Conv2d(3, 6, (3, 2), padding=(1, 2), dilation=(1, 2), groups=3), nn.GroupNorm(2, 6), nn.Hardswish(),
         nn.MaxPool2d(3, 2, 1, ceil_mode=True), nn.Conv2d(6, 6, 3, stride=(2, 1), padding=1, groups=6, bias=False),
@@ -56,13 +56,13 @@ def inputs(shape: tuple[int, ...], n: int = 4, dtype: str = "float64") -> Host:
 
 
 def summary(grads: dict[str, Host], recorded: dict[str, Any] = LIFTED) -> tuple[Host, Host]:
-    """Return two arrays with a number for each gradient: a sum weighted by position, and the sum of absolute values."""
+    """Return two arrays with an entry per gradient: sums weighted by position, and sums of absolute values."""
     found = [grads[name].ravel().astype(float) for name in recorded["tensors"]]
     return np.array([g @ np.sin(np.arange(g.size) + 1.0) for g in found]), np.array([np.abs(g).sum() for g in found])
 
 
 def loaded(model: Any, dtype: str = "float64") -> tuple[Any, dict[str, Host]]:
-    """Give the stand-in tensors from the formula, and return it with these tensors."""
+    """Fill the stand-in `model` with the tensors of `sines`, and return the model and the tensors."""
     state = sines(model.state_dict(), dtype)
     model.state_dict = lambda: state
     return model, state
@@ -105,7 +105,7 @@ class TwoLayers(torch_standin.Module):
 
 
 def lift_two_layers(*defined: str, **off: float) -> tuple[mn.Network, mn.Array]:
-    """Lift a `TwoLayers` whose results have the errors `off`, and check the lifted network."""
+    """Lift a `TwoLayers` module whose results are changed by the errors `off`, and check the lifted network."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checking, "run", lambda twin, x, u: twin.run(x, u, off))
         patch.setattr(checking, "LARGER", ())  # larger inputs need torch; see tests/minintk/lifting/test_modules.py

@@ -20,13 +20,13 @@ Array = np.ndarray[Any, Any]
 
 
 def within(successes: int, trials: int, p: float) -> bool:
-    """True unless this number of successes is improbable at p. The probability of a false alarm is at most 1e-6."""
+    """Return False if so many successes are improbable at p. The probability of a false alarm is at most 1e-6."""
     low, high = binom.interval(1 - 1e-6, trials, p)
     return bool(low <= successes <= high)
 
 
 def limit(k: int, chance: float = 1e-6) -> float:
-    """Return the |z| that the largest of k standard normal numbers exceeds with at most this probability.
+    """Return a limit that the largest |z| of k standard normal variables exceeds with probability at most `chance`.
 
     >>> round(limit(1), 2), round(limit(10), 2)
     (4.89, 5.33)
@@ -43,7 +43,7 @@ def z_scores(samples: Array, truth: Array) -> Array:
 
 
 def assert_mean(law: str, samples: Array, truth: Array) -> None:
-    """Raise AssertionError unless the mean of the samples is `truth` up to chance. P(false alarm) is at most 1e-6."""
+    """Raise AssertionError if the mean of the samples differs significantly from `truth`. P(false alarm) <= 1e-6."""
     z = z_scores(samples, truth)
     worst, most = float(np.abs(z).max()), limit(z.size)
     if not worst <= most:

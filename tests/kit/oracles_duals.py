@@ -1,4 +1,4 @@
-"""Compute dual activations as functions of the covariance, as in the papers, in mpmath or in extended precision."""
+"""Compute dual activations from the covariance by the papers' formulas, with mpmath or in extended precision."""
 
 from __future__ import annotations
 

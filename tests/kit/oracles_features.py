@@ -1,4 +1,4 @@
-"""Compute oracles of the feature-learning limit: networks equivalent to groups of samples, and mean-field theory."""
+"""Compute reference results for the feature-learning limit, from equivalent finite networks and mean-field theory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 
 
 def drawn(W: DeferredGaussian, rng: np.random.Generator) -> Array:
-    """Return the complete matrix W that agrees with all products already returned. The rest is drawn from N(0, 1)."""
+    """Return a complete matrix W that agrees with all products returned so far. Other components are N(0, 1)."""
     outside_q, outside_p = (np.eye(len(a)) - a @ a.T for a in (np.asarray(W.Q), np.asarray(W.P)))
     rest = outside_p @ rng.standard_normal((len(W.P), len(W.Q))) @ outside_q
     return np.asarray(W.WQ @ W.Q.T + W.P @ W.WtP.T @ outside_q + rest)
@@ -29,7 +29,7 @@ def drawn(W: DeferredGaussian, rng: np.random.Generator) -> Array:
 def group_and_network(
     spec: mn.Sequential, x: Array, y: Array, *, n: int, steps: int, gamma0: float, lr: float | mn.SGD | mn.Adam
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    """Return (f, ntk) after each step, for a group of n samples and for `mn.train` from the group's initial weights."""
+    """Return (f, ntk) after each step of a group of n samples, and of `mn.train` from the group's initial weights."""
     rng = np.random.default_rng(0)
     by: Any = check_optimizer(lr)
     U, size, Vt = np.linalg.svd(x / sqrt(x.shape[1]), full_matrices=False)
@@ -64,7 +64,7 @@ def group_and_network(
 
 
 def within(law: str, found: Array, error: Array, truth: Any, groups: int = nonlinear.GROUPS) -> None:
-    """Raise AssertionError unless all |found - truth| / error are within Student's t.
+    """Raise AssertionError unless every |found - truth| / error is below the quantile of Student's t distribution.
 
     The probability of a false alarm is at most 1e-3.
     """

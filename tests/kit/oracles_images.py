@@ -1,4 +1,4 @@
-"""Compute convolution, pooling and normalisation by plain loops over pixels. They are slow but easy to verify."""
+"""Compute convolution, pooling and normalisation by plain loops over pixels, which are slow but easy to verify."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def windows(layer: Any, shape: tuple[int, ...]) -> Iterator[tuple[tuple[int, int
 
 
 def convolution(layer: Any, x: Array, W: Array, b: Array | None) -> Array:
-    """Compute z[p] = w_std / sqrt(K K C_in) sum_s x[p + s] W[s] + b_std b with loops over single numbers."""
+    """Compute z[p] = w_std / sqrt(K K C_in) sum_s x[p + s] W[s] + b_std b with loops over single entries."""
     out: dict[tuple[int, int], Array] = {}
     for at, reads in windows(layer, x.shape[1:]):
         z = np.zeros((len(x), layer.channels))
@@ -65,7 +65,7 @@ def convolution(layer: Any, x: Array, W: Array, b: Array | None) -> Array:
 
 
 def pooled(layer: Any, x: Array) -> Array:
-    """Return the mean or the maximum of each window.
+    """Return the mean (AvgPool) or the maximum (MaxPool) of each window.
 
     `normalize_edges` excludes the zeros outside the image from the mean.
     """
@@ -80,13 +80,13 @@ def pooled(layer: Any, x: Array) -> Array:
 
 
 def gathered(out: dict[tuple[int, int], Array]) -> Array:
-    """Stack the outputs at each pixel to an array of shape (N, H, W, C)."""
+    """Stack the outputs of all pixels into an array of shape (N, H, W, C)."""
     H, W = (1 + max(at[k] for at in out) for k in (0, 1))
     return np.stack([np.stack([out[p, q] for q in range(W)], axis=1) for p in range(H)], axis=1)
 
 
 def loop_norm(groups: list[tuple[Any, ...]], x: Array, eps: float) -> Array:
-    """Return (x - mean) / sqrt(variance + eps) for each group of numbers."""
+    """Return (x - mean) / sqrt(variance + eps), with the mean and the variance over each group of entries."""
     y = np.empty_like(x)
     for group in groups:
         numbers = [float(a) for a in np.ravel(x[group])]

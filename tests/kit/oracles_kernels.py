@@ -1,4 +1,4 @@
-"""Compute true infinite-width kernels, independently of the library, by mpmath recursions and by quadrature in 2-d."""
+"""Compute infinite-width kernels independently of the library, by recursions in mpmath and by quadrature in 2-d."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State the law that every method of computing planes must satisfy, on random specs and images."""
+"""Define the law that every method of computing planes must satisfy, on random specs and images."""
 
 from __future__ import annotations
 
@@ -124,6 +124,6 @@ ENDS: dict[str, tuple[mn.spec.Layer, ...]] = {
 }
 
 POOLED = mn.Sequential(GRID, mn.ReLU(), mn.AvgPool((2, 1)), GRID, mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1))
-"""Planes sum the windows of its pooling and omit the last row of images with an odd height."""
+"""A network with pooling windows of two rows. Pooling drops the last row of images with an odd height."""
 
 DEEP = mn.Sequential(SPECS["relu"][0].layers[0], mn.ReLU(), *SPECS["relu"][0].layers)

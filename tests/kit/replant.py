@@ -1,4 +1,4 @@
-"""Plant an error by changing the source of one function."""
+"""Plant an error by editing the source of a function."""
 
 from __future__ import annotations
 

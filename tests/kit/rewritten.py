@@ -1,4 +1,4 @@
-"""Replace one piece of a library function's source, to plant an error that no argument can cause."""
+"""Edit the source of a library function, to plant an error that no argument can cause."""
 
 from __future__ import annotations
 

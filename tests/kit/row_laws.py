@@ -1,4 +1,4 @@
-"""Compare compiled passes over pairs of vectors with NumPy, on suitable kernels and inputs."""
+"""Compare kernels of vectors that compiled passes compute with the results of NumPy."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def by_numpy() -> Iterator[None]:
 
 
 def apart(kernel: an.Kernel, *x: Array) -> float:
-    """Return the largest difference of the passes from NumPy, relative to sqrt(k(x, x) k(x', x')), in units of eps."""
+    """Return the largest difference between compiled passes and NumPy, in units of eps sqrt(k(x, x) k(x', x'))."""
     with by_numpy():
         plain = kernel.both(*x)
         own = [kernel.diag(side.astype("float64")) for side in (x[0], x[-1])]
@@ -54,7 +54,7 @@ def apart(kernel: an.Kernel, *x: Array) -> float:
 
 @contextmanager
 def counted() -> Iterator[list[str]]:
-    """Record for each step whether it is compiled or left to NumPy."""
+    """Yield a list that records "compiled" or "numpy" for each step of a kernel."""
     found: list[str] = []
     right = row_formulas.texts
 
@@ -79,7 +79,7 @@ ROUNDINGS = 60
 
 
 def law_of_passes(phi: mn.spec.Layer, norms: str, dtype: str) -> None:
-    """Test the kernels of x, and of x and y, against NumPy. Unless a row is zero, all steps must be compiled."""
+    """Compare the kernels k(x) and k(x, y) with NumPy. Unless a row is zero, all steps must be compiled."""
     x, y = inputs(norms, dtype)
     kernel = network(phi)
     with counted() as steps:

@@ -51,7 +51,7 @@ def blocks_of_one_tile() -> Iterator[None]:
 
 @contextmanager
 def so_many_cores(count: int) -> Iterator[None]:
-    """Make the library assume that the machine has this many cores."""
+    """Make the library assume that the machine has `count` cores."""
     with pytest.MonkeyPatch.context() as patch:
         for module in ("minintk.threads", "analytic.images.engine", "analytic.vectors.engine"):
             patch.setattr(f"{module}.cores", lambda: count)

@@ -1,4 +1,4 @@
-"""Set the thresholds of the fast paths to zero, so that small networks use all fast paths on two cores."""
+"""Set the thresholds of the fast paths to zero, so that small networks use all fast paths, with two cores."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOTHING = Thresholds(
 
 @contextmanager
 def small_is_large() -> Iterator[None]:
-    """Split batches and products in two, gather gradients with respect to x, and compile layers that Numba supports."""
+    """Make networks split batches and products in two, gather gradients with respect to x, and use compiled layers."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(threads, "cores", lambda: 2)
         patch.setattr(thresholds, "PIECES", 2)

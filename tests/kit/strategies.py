@@ -1,6 +1,6 @@
 """Draw random specs, parametrizations and networks at random points for hypothesis.
 
-A seed is part of every draw of numbers, so an example consists of a few small choices that hypothesis can shrink.
+hypothesis draws seeds instead of arrays, so an example consists of a few small choices that hypothesis can shrink.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def dense(draw: st.DrawFn, width: int | None = None, largest: int = 6) -> mn.Den
 def chains(
     draw: st.DrawFn, shape: Shape, depth: int = 2, activations: tuple[mn.spec.Activation, ...] = ACTIVATIONS
 ) -> mn.Sequential:
-    """Draw some layers for inputs of this shape, with containers nested up to `depth`."""
+    """Draw a chain of layers for inputs of this shape. Containers are nested at most `depth` deep."""
     layers: list[mn.spec.Layer] = []
     for _ in range(draw(st.integers(1, 3))):
         kinds = ["activation"]

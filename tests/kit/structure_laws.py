@@ -1,4 +1,4 @@
-"""State laws of branches, factors and masks in finite and infinite networks."""
+"""Define laws for branches, products and masks in finite and infinite networks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Shift(mn.spec.Layer):
 
 
 class Shifting(rules.Affine):
-    """The step of Shift. It has no weights, so the output has the law of the input."""
+    """The kernel step of Shift. Shift has no weights, so the outputs have the same law as the inputs."""
 
     def law(self, law: Law) -> Law:
         return law

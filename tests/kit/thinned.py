@@ -1,4 +1,4 @@
-"""Thin out families of similar cases: tests run a sample by default, and all cases under `make.py test-all`."""
+"""Thin out families of similar cases. By default, tests run a sample; `make.py test-all` runs all cases."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def thinned(cases: Iterable[Any], every: int = 3) -> list[Any]:
 
 
 def few(count: int) -> int:
-    """Return the number of examples to draw.
+    """Return the number of random examples to draw.
 
     The number is `count` by default. `make.py test-all` multiplies it by the same factor as hypothesis's max_examples.
     """

@@ -1,4 +1,4 @@
-"""Define modules that look like torch.nn's to `mn.lift`, with names, options, children and state but no arithmetic."""
+"""Define stand-ins for torch.nn's modules. They have names, options, children and tensors, but compute nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Module:
         vars(self)["marks"] = {name: SimpleNamespace(requires_grad=True, dtype="torch.float64") for name in names}
 
     def arrays(self) -> dict[str, Any]:
-        """Return the module's own arrays."""
+        """Return the module's own arrays by name, without the arrays of its children."""
         return {}
 
     def forward(self, x: Any) -> Any:
@@ -80,7 +80,7 @@ class Linear(Module):
 
 
 def module(name: str, **options: Any) -> type[Module]:
-    """Return a class of this name that looks like a class of torch."""
+    """Return a stand-in class with the name, the options and the `__module__` of a torch.nn class."""
     kind = type(name, (KINDS.get(name.rstrip("12d"), Module),), {"options": options, "forward": lambda self, x: x})
     kind.__module__ = f"torch.nn.modules.{name.lower()}"
     return kind

@@ -1,4 +1,4 @@
-"""Build torch modules that try to trick `mn.lift`, each as an example shape and a function that makes it from torch.
+"""Define torch modules that `mn.lift` might lift wrongly, each as an input shape and a function torch -> module.
 
 Lifting a module of RIGHT must preserve torch's outputs and gradients. Lifting one of REFUSED must raise an error.
 """
@@ -10,11 +10,11 @@ from typing import Any
 
 Make = Callable[[Any], Any]
 V, IMAGE = (8,), (8, 8, 3)
-"""The shapes of one example, with channels last: a vector and an image."""
+"""The shapes of one input, a vector or an image with channels last."""
 
 
 def net(forward: Callable[[Any, Any, Any], Any], **parts: Make) -> Make:
-    """Return a maker of modules with these parts and with forward(module, x, torch)."""
+    """Return a function that builds a module with these submodules and this forward(module, x, torch)."""
 
     def make(torch: Any) -> Any:
         model = type("Net", (torch.nn.Module,), {"forward": lambda self, x: forward(self, x, torch)})()
@@ -26,12 +26,12 @@ def net(forward: Callable[[Any, Any, Any], Any], **parts: Make) -> Make:
 
 
 def linear(i: int = 8, o: int = 8) -> Make:
-    """Return a maker of a Linear layer."""
+    """Return a function that builds a Linear layer."""
     return lambda torch: torch.nn.Linear(i, o)
 
 
 def conv(i: int, o: int, k: int = 3, **options: Any) -> Make:
-    """Return a maker of a convolution that keeps the image's size."""
+    """Return a function that builds a convolution with padding k // 2."""
     return lambda torch: torch.nn.Conv2d(i, o, k, padding=k // 2, **options)
 
 
@@ -46,33 +46,33 @@ def bn(torch: Any) -> Any:
 
 
 def vectors(forward: Callable[[Any, Any, Any], Any], **more: Make) -> Make:
-    """Return a maker of modules with Linear layers c (to 3), b and a, in this order."""
+    """Return a function that builds a module with Linear layers `c` (8 to 3), `b` and `a`, defined in this order."""
     return net(forward, **{"c": linear(8, 3), "b": linear(), "a": linear()} | more)
 
 
 def attends(m: Any, x: Any, torch: Any) -> Any:
-    """Return m.c of a softmax-weighted mean over the positions of x (N, T, 8), with queries from a and keys from b."""
+    """Apply `m.c` to the mean softmax attention over x : (N, T, 8). `m.a` gives the queries and `m.b` the keys."""
     return m.c((torch.softmax(m.a(x) @ m.b(x).transpose(1, 2), -1) @ x).mean(1))
 
 
 def images(forward: Callable[[Any, Any, Any], Any], features: int = 384, **more: Make) -> Make:
-    """Return a maker of modules with fc, n, b and a, whose forward begins with h = n(b(relu(a(x))))."""
+    """Return a function that builds a module with parts `fc`, `n`, `b` and `a`; `forward` acts on n(b(relu(a(x))))."""
     parts = {"fc": linear(features, 3), "n": bn, "b": conv(6, 6), "a": conv(3, 6)} | more
     return net(lambda m, x, t: forward(m, m.n(m.b(t.relu(m.a(x)))), t), **parts)
 
 
 def chain(*parts: Make) -> Make:
-    """Return a maker of a torch.nn.Sequential."""
+    """Return a function that builds a torch.nn.Sequential of these parts."""
     return lambda torch: torch.nn.Sequential(*[part(torch) for part in parts])
 
 
 def nn(name: str, *args: Any, **options: Any) -> Make:
-    """Return a maker of a module from torch.nn."""
+    """Return a function that builds the torch.nn module of this name."""
     return lambda torch: getattr(torch.nn, name)(*args, **options)
 
 
 def between(forward: Callable[[Any, Any], Any]) -> Make:
-    """Return a maker of c(forward(b(relu(a(x)))))."""
+    """Return a function that builds a module that computes c(forward(b(relu(a(x)))))."""
     return vectors(lambda m, x, t: m.c(forward(m.b(t.relu(m.a(x))), t)))
 
 
@@ -102,7 +102,7 @@ def second_argument(torch: Any) -> Any:
 
 
 def excited(m: Any, h: Any, t: Any) -> Any:
-    """Return the output of a squeeze-and-excitation module (Hu et al. 2018)."""
+    """Apply squeeze-and-excitation (Hu et al. 2018) to `h`, and then the readout `m.fc`."""
     s = m.u(t.relu(m.d(t.nn.functional.adaptive_avg_pool2d(h, 1))))
     return m.fc((h * t.sigmoid(s)).flatten(1))
 
@@ -226,7 +226,7 @@ def gamma(torch: Any) -> Any:
 
 
 def wrapped(torch: Any) -> Any:
-    """Return a module that calls a function of its own, which is named relu and traced as a ReLU."""
+    """Return a module that calls a function named relu, which torch.fx records as a ReLU but which is x -> 3 x."""
 
     def relu(x: Any) -> Any:
         return 3 * x

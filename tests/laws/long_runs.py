@@ -24,7 +24,7 @@ FILES = SHARED | {"store": ["nngp.npy", "ntk.npy"]}
 UNITS = {"fit": 12} | dict.fromkeys(SHARED, 12) | {"store": 15}
 HOME, STARTERS = "MININTK_TEST_FOLDER", "MININTK_TEST_STARTERS"
 UNIT = 0.03
-"""Least duration of a unit, in seconds."""
+"""The minimum duration of a unit (a loss evaluation, a call of `work` or a block), in seconds."""
 
 
 def logs(folder: Path) -> list[Path]:
@@ -33,7 +33,7 @@ def logs(folder: Path) -> list[Path]:
 
 
 def note() -> None:
-    """Record that this process computed a unit. Then wait up to a minute until every starter has recorded one."""
+    """Record that this process computes a unit. Then wait, at most a minute, until every starter has recorded one."""
     folder = Path(os.environ[HOME])
     with open(folder.parent / f"{folder.name}-{os.getpid()}.log", "ab") as log:
         log.write(b".")
@@ -44,7 +44,7 @@ def note() -> None:
 
 
 def computed(folder: Path) -> int:
-    """Count the units computed by all processes together."""
+    """Return the number of units that all processes have computed in total."""
     return sum(path.stat().st_size for path in logs(folder))
 
 
@@ -58,7 +58,7 @@ class Noted(mn.MeanSquared):
 
 
 def fit(folder: Path) -> None:
-    """Take twelve steps with mini-batches and momentum, and save each step."""
+    """Train for twelve steps with mini-batches and momentum, and save a checkpoint at each step."""
     rng = np.random.default_rng(1)
     net = mn.Network(mn.Sequential(mn.Flatten(), *mn.zoo.mlp(1, 16, 1)), (4, 3, 2))
     how: dict[str, Any] = {"loss": Noted(), "optimizer": mn.SGD(0.1, momentum=0.9), "batch_size": 4, "rng": rng}
@@ -66,26 +66,26 @@ def fit(folder: Path) -> None:
 
 
 def work(a: int, seed: tuple[int, ...]) -> list[dict[str, float]]:
-    """Compute a unit of the sweep."""
+    """Compute a unit of the sweep, i.e. a value for `a` and each seed."""
     note()
     sleep(UNIT)
     return [{"value": a / 3 + s + sum(seed) / 7} for s in seed]
 
 
 def sweep(folder: Path) -> None:
-    """Make twelve calls of two runs each."""
+    """Run a sweep of twelve calls of `work` with two runs each."""
     mn.sweep(work, {"a": range(4), "seed": range(6)}, together="seed", batch=2, store=folder)
 
 
 def noted_block(evaluate: Any, *arguments: Any) -> Any:
-    """Compute a block slowly, and record it."""
+    """Record a block, wait UNIT seconds, and compute the block."""
     note()
     sleep(UNIT)
     return evaluate(*arguments)
 
 
 def kernel(folder: Path) -> None:
-    """Compute fifteen blocks of two images each."""
+    """Compute a kernel in a store, as fifteen blocks of two images by two images."""
     vars(streaming).update(PIXEL_PAIRS_PER_BLOCK=4 * (4 * 3) ** 2, FEWEST=5, SHORTEST=0.0)
     engine.SHORTEST_TILE = 0.0
     right, k = streaming.fill, an.kernel(POOLED)
@@ -101,7 +101,7 @@ def kernel(folder: Path) -> None:
 
 
 def run(kind: str, folder: Path, starters: int = 1) -> None:
-    """Complete the run of this kind, as one of `starters` processes."""
+    """Start or resume the run of this kind, as one of `starters` processes, and complete it."""
     os.environ.update({HOME: str(folder), STARTERS: str(starters)})
     {"fit": fit, "sweep": sweep, "store": kernel}[kind](folder)
 

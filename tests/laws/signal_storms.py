@@ -3,9 +3,9 @@ like a progress report.
 
     python3 make.py python tests/laws/signal_storms.py 10000 [seed]
 
-A storm is one call of a host (`guests`) under time limits and reports at random times. It must return its usual
-bits or raise the error, and leave all state unchanged. The next call must return its usual bits. The script prints
-failures. It exits with 1 after a failure or if a call hangs for a minute.
+A storm is one call of a host (see `guests`) during which both signals arrive at random times. The call must return its
+usual bits or raise the error, and leave all state unchanged. The next call must return its usual bits. The script
+prints failures. It exits with 1 after a failure, or if a call hangs for a minute.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from minintk.threads import parallel
 from tests.kit.guests import Late, hosts, left, settled
 
 HANG = 60
-"""Seconds after which a call counts as hanging."""
+"""The time in seconds after which a call counts as hanging."""
 
 
 def limited(host: Callable[[], Any]) -> Any:
@@ -36,7 +36,7 @@ def limited(host: Callable[[], Any]) -> Any:
 
 
 def storms(count: int, seed: int) -> Counter[str]:
-    """Count the outcomes of this many storms. Keys that begin with "wrong" count failures."""
+    """Run `count` storms and count each outcome. Outcomes that begin with "wrong" are failures."""
     draw, seen = random.Random(seed), Counter[str]()
     with hosts() as (all_hosts, guests):
         right = {name: host() for name, host in all_hosts.items()}
@@ -104,7 +104,7 @@ def storms(count: int, seed: int) -> Counter[str]:
                 again = draw.choice(list(all_hosts))
                 if all_hosts[again]() != right[again]:
                     seen[f"wrong bits of the next call: {again}, after {name}"] += 1
-                parallel(abs, [0, 1])  # a call of `parallel` repairs the state, and some hosts make none
+                parallel(abs, [0, 1])  # a call of `parallel` repairs the state, and some hosts do not call it
                 np.seterr(**before["errors"])  # an exception inside errstate.__exit__ leaves NumPy's settings changed
                 for what in settled(before):
                     seen[f"wrong: {what} changed by {name}"] += 1

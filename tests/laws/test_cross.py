@@ -1,4 +1,4 @@
-"""Compare finite with infinite networks: mean kernels, and training with its closed form."""
+"""Compare mean kernels of finite networks with infinite-width kernels, and training with its closed form."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UPPER = np.triu_indices(len(X))
 
 
 def truth(spec: mn.spec.Layer, x: Array = X, parametrization: Parametrization | None = None) -> tuple[Array, Array]:
-    """Return the upper triangles of the infinite network's kernels."""
+    """Return the upper triangles of the infinite-width NNGP and NTK."""
     nngp, ntk = an.kernel(spec, parametrization or mn.NTK()).both(x)
     upper = np.triu_indices(len(x))
     return nngp[upper], ntk[upper]
@@ -67,7 +67,7 @@ def test_one_hidden_layer_has_the_infinite_kernels_on_average(activation: mn.spe
 )
 @pytest.mark.parametrize("parametrization", [mn.NTK(), mn.Standard()], ids=repr)
 def test_one_nonlinearity_on_every_path_is_enough(spec: mn.Sequential, parametrization: Parametrization) -> None:
-    """The equality holds if every activation acts on Gaussians.
+    """The expectations are equal if every activation acts on Gaussian inputs.
 
     Linear layers before and after the activations, and shortcuts, are allowed.
     """
@@ -97,7 +97,7 @@ def test_the_variance_of_one_hidden_relu_layer_is_three_over_n() -> None:
 
 @pytest.mark.parametrize("activation", [mn.ReLU(), mn.Erf(), mn.Tanh()], ids=repr)
 def test_deep_networks_approach_the_infinite_kernels_as_one_over_width(activation: mn.spec.Activation) -> None:
-    """From E hatTh_n = Th + c/n + O(1/n^2), 2 E hatTh_2n - E hatTh_n has no term in 1/n. Other terms are < 0.5 %."""
+    """E hatTh_n = Th + c/n + O(1/n^2), so 2 E hatTh_2n - E hatTh_n has no 1/n term. Other terms are below 0.5 %."""
 
     def spec(n: int) -> mn.Sequential:
         return mn.Sequential(
@@ -145,8 +145,8 @@ def test_the_z_test_refuses_wrong_kernels(wrong: Callable[[], tuple[Array, Array
 def test_training_the_linearised_network_is_the_closed_form(case: Case) -> None:
     """For squared loss, `train` on Linearized and `gradient_descent` on its gram agree to 1e-10 in f and theta.
 
-    The kernel is quadratic in J. Directions with eigenvalues below its rounding error, tau = eps n |k|, are lost. They
-    move theta by up to sqrt(tau) lr t / N |y - f_0|.
+    The kernel is quadratic in J. Directions with eigenvalues below its rounding error tau = eps n |k| are lost. Their
+    contribution to theta is at most sqrt(tau) lr t / N |y - f_0|.
     """
     net, x, y, theta0 = case.net, case.x, case.y, case.theta
     x_test = case.rng.standard_normal((3, *net.input_shape))
@@ -154,7 +154,7 @@ def test_training_the_linearised_network_is_the_closed_form(case: Case) -> None:
     k, k_test = J.gram(), J_test.gram(J)
     largest = float(np.linalg.eigvalsh(k.reshape(y.size, y.size))[-1])
     if largest < 1e-6:
-        return  # a dead network learns nothing
+        return  # a dead network does not learn
     lr, steps = len(x) / largest, 50  # half the bound
     descent = an.gradient_descent(k, y, lr=lr)
     lin = mn.Linearized(net, theta0)
@@ -173,7 +173,7 @@ def test_training_the_linearised_network_is_the_closed_form(case: Case) -> None:
 
 
 def test_a_kernel_averaged_over_outputs_serves_one_output() -> None:
-    """For C = 1, the (N, N) kernel gives the same predictions as the full kernel."""
+    """For one output, the kernel (N, N) gives the same predictions as the full kernel (N, 1, N, 1)."""
     rng = np.random.default_rng(0)
     net = mn.Network(mn.Sequential(mn.Dense(30, b_std=0.1), mn.Erf(), mn.Dense(1)), (3,))
     theta, x, y = net.init(rng), rng.standard_normal((6, 3)), rng.standard_normal((6, 1))
@@ -208,7 +208,7 @@ def test_roundings_are_small_beside_the_tolerance_of_the_closed_form(case: Case)
 
 
 def test_mean_and_covariance_of_the_ensemble_are_those_of_its_members() -> None:
-    """Check eqs. (14), (15) of Lee et al. (2019) against (9) to (11), by which every member is an affine map of f_0.
+    """Compare eqs. (14), (15) of Lee et al. (2019) with (9) to (11), which make every member an affine map of f_0.
 
     The map comes from `gradient_flow(...).predict`, column by column. The covariance is B K B' with the prior's K.
     """
@@ -231,7 +231,7 @@ def test_mean_and_covariance_of_the_ensemble_are_those_of_its_members() -> None:
 def test_trained_ensembles_have_the_predicted_mean_and_variance(kind: Any) -> None:
     """Check the mean and variance of 400 trained networks with one hidden layer of width 1024 by z-scores.
 
-    Their finite-width bias is O(1/n). Here it is a few per cent of a standard deviation, well below the z-test's limit.
+    The finite width adds a bias O(1/n), here a few per cent of a standard deviation and far below the z-test's limit.
     kind="nngp" trains only the last layer.
     """
     spec = mn.Sequential(mn.Dense(1024, w_std=1.5, b_std=0.1), mn.Erf(), mn.Dense(1, w_std=1.5))
@@ -252,7 +252,7 @@ def test_trained_ensembles_have_the_predicted_mean_and_variance(kind: Any) -> No
     K = kernel.nngp(np.concatenate([x, x_test]))
 
     def predicted(kind: str) -> tuple[Array, Array]:
-        """Return mean and variance after descent, with A = Theta(x, X) Theta^-1 (I - (I - lr/N Theta)^steps)."""
+        """Return the mean and variance after descent, with A = Theta(x, X) Theta^-1 (I - (I - lr/N Theta)^steps)."""
         theta_xx = kernel.ntk(x) if kind == "ntk" else kernel.nngp(x)
         theta_tx = kernel.ntk(x_test, x) if kind == "ntk" else kernel.nngp(x_test, x)
         lam, Q = np.linalg.eigh(theta_xx)

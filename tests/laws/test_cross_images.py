@@ -1,8 +1,8 @@
 """Compare mean kernels of finite convolutional networks at initialisation with infinite-width kernels, by z-scores.
 
-With one activation on every path, only Gaussians enter activations. The expectations are then equal at every number of
-channels, and there is no bias of order 1 / channels to allow for. Deeper networks have such a bias. A combination
-of two widths removes it.
+With one activation on every path, the inputs of all activations are Gaussian, and the expectations are equal at every
+number of channels. The kernels of deeper networks have a bias of order 1 / channels. A combination of two widths
+removes this bias.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def conv1d(channels: int = 5, **how: Any) -> mn.Conv1d:
 
 
 def infinite(spec: mn.spec.Layer, x: Array, parametrization: Parametrization | None = None) -> tuple[Array, Array]:
-    """Return the upper triangles of the infinite network's kernels."""
+    """Return the upper triangles of the infinite-width NNGP and NTK."""
     upper = np.triu_indices(len(x))
     nngp, ntk = an.kernel(spec, parametrization or mn.NTK()).both(x)
     return nngp[upper], ntk[upper]
@@ -77,7 +77,7 @@ IMAGES: dict[str, mn.Sequential] = {
 
 @pytest.mark.parametrize("spec", IMAGES.values(), ids=IMAGES)
 def test_convolutional_networks_have_the_infinite_kernels_on_average(spec: mn.Sequential) -> None:
-    """With a handful of channels, E hatK = K and E hatTh = Th."""
+    """Even with only a few channels, E hatK = K and E hatTh = Th."""
     for name, samples, expected in zip(("NNGP", "NTK"), kernels(spec, X, MEMBERS), infinite(spec, X), strict=True):
         assert_mean(f"{name} of {spec}", samples, expected)
 
@@ -85,7 +85,7 @@ def test_convolutional_networks_have_the_infinite_kernels_on_average(spec: mn.Se
 @pytest.mark.parametrize("parametrization", [mn.Standard(), mn.PyTorch()], ids=repr)
 @pytest.mark.parametrize("name", ["same twice, pooled globally", "residual, projected"])
 def test_in_other_parametrizations(name: str, parametrization: Parametrization) -> None:
-    """Both packages use the fan-in and the learning rates of a convolution."""
+    """Both packages agree on the multipliers and learning rates of a convolution in each parametrization."""
     spec = IMAGES[name]
     samples = kernels(spec, X, MEMBERS, parametrization=parametrization)
     for kind, mine, expected in zip(("NNGP", "NTK"), samples, infinite(spec, X, parametrization), strict=True):
@@ -100,14 +100,14 @@ SEQUENCES: dict[str, mn.Sequential] = {
 
 @pytest.mark.parametrize("spec", SEQUENCES.values(), ids=SEQUENCES)
 def test_on_sequences(spec: mn.Sequential) -> None:
-    """Check Conv1d in the same way."""
+    """Check that E hatK = K and E hatTh = Th for Conv1d on sequences."""
     x = X[:, 0]
     for name, samples, expected in zip(("NNGP", "NTK"), kernels(spec, x, MEMBERS), infinite(spec, x), strict=True):
         assert_mean(f"{name} of {spec}", samples, expected)
 
 
 def test_black_borders() -> None:
-    """Windows without a bright pixel or a bias have variance 0 in both packages."""
+    """In both packages, a window of black pixels gives variance 0 if the layer has no bias."""
     x = X.copy()
     x[:, :, :3] = 0
     x[1] = 0
@@ -148,7 +148,7 @@ def renormalised_pooling(patch: pytest.MonkeyPatch) -> None:
 
 
 def diagonal_pooling(patch: pytest.MonkeyPatch) -> None:
-    """Plant a global pooling that averages over equal pixels, as flattening does."""
+    """Plant global pooling that averages only over pairs of identical pixels, as flattening does."""
     right = oracles_kernels.through
 
     def wrong(layers: Any, *state: Any) -> Any:
@@ -165,7 +165,7 @@ POOLED = mn.Sequential(conv(), mn.LeakyReLU(0.3), mn.AvgPool(3, stride=2, paddin
 
 
 def brute(plant: Callable[[pytest.MonkeyPatch], None], spec: mn.spec.Layer) -> tuple[Array, Array]:
-    """Return the upper triangles of the brute-force kernels with an error planted in them."""
+    """Return the upper triangles of the brute-force kernels, computed after `plant` has changed the brute force."""
     with pytest.MonkeyPatch.context() as patch:
         plant(patch)
         nngp, ntk = oracles_kernels.image_kernels(spec, X)
@@ -194,7 +194,7 @@ WRONG: dict[str, tuple[mn.Sequential, Callable[[], tuple[Array, Array]]]] = {
 
 @pytest.mark.parametrize(("spec", "wrong"), WRONG.values(), ids=WRONG)
 def test_the_z_test_refuses_wrong_kernels(spec: mn.Sequential, wrong: Callable[[], tuple[Array, Array]]) -> None:
-    """With the same samples, the z-test passes for right kernels, by both methods, and fails for wrong kernels."""
+    """With the same samples, the z-test passes for the right kernels from both methods and fails for wrong kernels."""
     samples, most = kernels(spec, X, MEMBERS), limit(6)
     for right in (infinite(spec, X), brute(nothing, spec)):
         assert max(np.abs(z_scores(s, k)).max() for s, k in zip(samples, right, strict=True)) < most
@@ -218,13 +218,13 @@ def deep(n: int, *layers: mn.spec.Layer) -> mn.Sequential:
     ids=["relu", "erf, pooled", "layer norm", "over pixels too"],
 )
 def test_deep_networks_approach_the_infinite_kernels_as_one_over_channels(layers: tuple[mn.spec.Layer, ...]) -> None:
-    """From E hatTh_n = Th + c/n + O(1/n^2), 2 E hatTh_2n - E hatTh_n has no term in 1/n. Other terms are < 0.5 %."""
+    """E hatTh_n = Th + c/n + O(1/n^2), so 2 E hatTh_2n - E hatTh_n has no 1/n term. Other terms are below 0.5 %."""
     few = X[:2, :3, :3]
     narrow, wide = kernels(deep(32, *layers), few, 1000), kernels(deep(64, *layers), few, 1000, seed=1)
     edges = infinite(deep(1, *layers, mn.AvgPool(2, stride=1, padding="same")), few)  # another network's kernels
 
     def excess(expected: tuple[Array, Array]) -> float:
-        """Return the largest |z|, divided by its limit."""
+        """Return the largest ratio of |z| to its allowed value, which includes 0.5 % of the kernel."""
         worst = 0.0
         for n, m, k in zip(narrow, wide, expected, strict=True):
             samples = 2 * m - n

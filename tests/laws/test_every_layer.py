@@ -12,7 +12,7 @@ from minintk.testing import check_layer
 from tests.kit.every import every, examples, layers
 
 CASES = [(kind, *case) for kind in layers() for case in examples(kind)]
-FIRST = {kind: case for kind, *case in reversed(CASES)}  # one of each class; the tests of the others are slow
+FIRST = {kind: case for kind, *case in reversed(CASES)}  # one case per class; the tests of other cases are marked slow
 
 
 @pytest.mark.parametrize(

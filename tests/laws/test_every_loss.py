@@ -25,7 +25,7 @@ SCALE = 3.0
 
 
 def make(kind: Any) -> list[Any]:
-    """Return a loss whose numbers are set to 3, and, if it has numbers with defaults, a default loss."""
+    """Return a loss with all its numerical arguments set to SCALE and, if they have defaults, also the default loss."""
     needed = [f.name for f in fields(kind) if f.init and f.default is MISSING and f.type != "float"]
     assert not needed, f"write how to make a {kind.__name__}: {needed} in test_every_loss.make"
     numbers = {f.name: SCALE for f in fields(kind) if f.init and f.type == "float"}
@@ -33,7 +33,7 @@ def make(kind: Any) -> list[Any]:
 
 
 def targets(loss: Any, rng: np.random.Generator) -> Array:
-    """Return targets (N, C) that the loss accepts: probabilities, or signs in a column."""
+    """Return valid targets of shape (N, C) for the loss: probabilities, or a column of signs."""
     for y in (rng.dirichlet(np.ones(3), N), rng.choice((-1.0, 1.0), (N, 1))):
         try:
             loss.check(y, y.shape)
@@ -44,7 +44,7 @@ def targets(loss: Any, rng: np.random.Generator) -> Array:
 
 
 def drawn(loss: Any, seed: int, lead: tuple[int, ...] = ()) -> tuple[Array, Array, np.random.Generator]:
-    """Return (f, y, the generator), f : (*lead, N, C)."""
+    """Draw outputs f : (*lead, N, C) and targets y, and return (f, y, random generator)."""
     rng = np.random.default_rng(seed)
     y = targets(loss, rng)
     return 3 * rng.standard_normal((*lead, *y.shape)), y, rng
@@ -62,7 +62,7 @@ def curved(loss: Any, f: Array, y: Array, v: Array) -> Any:
 
 
 def slope(of: Callable[[Array], Array], f: Array, v: Array, got: Array, law: str) -> None:
-    """Check that `got` is d/ds of(f + s v), by fourth-order differences.
+    """Check by fourth-order differences that `got` is the derivative of `of(f + s v)` with respect to s.
 
     Only one of three step sizes must agree, because a kink can be near.
     """
@@ -92,7 +92,7 @@ def derivatives(loss: Any, seed: int) -> None:
 
 
 def mean(loss: Any, seed: int) -> None:
-    """Check that L >= 0 is the mean over examples, and that no example affects another."""
+    """Check that L >= 0, that L is the mean over examples, and that no example affects another example's cotangent."""
     f, y, _ = drawn(loss, seed)
     one = [slice(n, n + 1) for n in range(N)]
     values = [loss(f[n], y[n]) for n in one]
@@ -103,7 +103,7 @@ def mean(loss: Any, seed: int) -> None:
 
 
 def members(loss: Any, seed: int) -> None:
-    """Check that the loss of each member of an ensemble is its loss as a separate network, bit for bit."""
+    """Check that each member of an ensemble has, bit for bit, the loss of a separate network with the same outputs."""
     f, y, rng = drawn(loss, seed, (5,))
     v = rng.standard_normal(f.shape)
     assert loss(f, y).shape == (5,), "not a loss for each member"
@@ -115,7 +115,7 @@ def members(loss: Any, seed: int) -> None:
 
 
 def precise(loss: Any, seed: int) -> None:
-    """Check that float32 stays float32, the caller's arrays do not change, and NaN gives NaN."""
+    """Check that float32 stays float32, that the caller's arrays do not change, and that NaN gives NaN."""
     f, y, rng = drawn(loss, seed)
     v = rng.standard_normal(f.shape)
     small = [a.astype(np.float32) for a in (f, y, v)]
@@ -165,7 +165,7 @@ def raises(error: type[Exception], words: str, call: Callable[..., Any], *argume
 
 
 def is_data(loss: Any, seed: int) -> None:
-    """Check that a pickled loss equals the loss, and that a checkpoint detects other settings."""
+    """Check that an unpickled loss equals the original, and that a checkpoint detects changed settings."""
     again = pickle.loads(pickle.dumps(loss))  # noqa: S301
     f, y, _ = drawn(loss, seed)
     assert again == loss
@@ -197,7 +197,7 @@ def test_law(law: Callable[[Any, int], None], loss: Any, seed: int) -> None:
 
 @dataclass(frozen=True)
 class Right(type(mn.mse)):  # type: ignore[misc]
-    """A second squared loss."""
+    """A correct loss: the squared loss under another name."""
 
 
 class Uphill(Right):
@@ -225,7 +225,7 @@ class Total(Right):
 
 
 class Shared(Right):
-    """A loss with one value for all members."""
+    """A loss that returns the mean over all members instead of a value for each member."""
 
     def __call__(self, f: Array, y: Array) -> Array:
         return np.mean(super().__call__(f, y))

@@ -1,6 +1,6 @@
 """Test laws of every optimiser, found among the subclasses of `Optimizer`. A new optimiser needs no test of its own.
 
-The tests fail for an optimiser with a required argument that `make` does not know. Add such an argument to `make`.
+The tests fail for an optimiser with a required argument that `make` does not set. Add such an argument to `make`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def options(kind: Any) -> list[str]:
 
 
 def make(kind: Any, **settings: Any) -> Optimizer:
-    """Return an optimiser at the rate LR, with the layout of NET if required."""
+    """Return an optimiser with learning rate LR and, if required, the layout of NET."""
     needed = {f.name for f in fields(kind) if f.init and f.default is MISSING and f.default_factory is MISSING}
     ways = {"lr": LR, "layout": NET.layout}
     assert needed <= set(ways), (
@@ -55,7 +55,7 @@ def plain(kind: Any, **settings: Any) -> Optimizer:
 
 
 def settings(kind: Any) -> list[dict[str, Any]]:
-    """Return the default settings, and settings with momentum and weight decay, to 0 and to TOWARDS."""
+    """Return the default settings, and settings with momentum and with weight decay towards 0 and towards TOWARDS."""
     more = {name: value for name, value in {"momentum": 0.7, "weight_decay": 0.1}.items() if name in options(kind)}
     return [{}, more, more | {"towards": TOWARDS}] if pulls(kind) else [{}, more]
 
@@ -80,7 +80,7 @@ def walk(
 
 
 def members(kind: Any) -> None:
-    """Check that members and subsets of an ensemble move bit for bit as they do separately."""
+    """Check that members of an ensemble, or of a subset of it, are updated bit for bit as they are separately."""
     for how in settings(kind):
         together, memory = walk(make(kind, **how), THETA)
         for e in range(E):
@@ -114,7 +114,7 @@ def resumes(kind: Any, folder: Path) -> None:
 
 
 def linear_in_lr(kind: Any) -> None:
-    """Check that theta moves by lr times a direction, so twice as far at twice the rate."""
+    """Check that the first step is linear in lr: doubling lr doubles the change of theta."""
     for how in settings(kind):
         if "towards" in how:
             how = how | {"towards": TOWARDS[0]}
@@ -124,7 +124,7 @@ def linear_in_lr(kind: Any) -> None:
 
 
 def downhill(kind: Any) -> None:
-    """Check that the first step descends, that theta stays constant if g = 0, and that descent reduces |theta|^2."""
+    """Check that the first step descends, that theta is constant if g = 0, and that |theta|^2 falls if g = theta."""
     moved = walk(plain(kind), THETA, GRADIENTS[:1])[0] - THETA
     assert ((moved * GRADIENTS[0]).sum(-1) < 0).all(), "the first step goes uphill"
     for how in settings(kind)[:1]:
@@ -138,9 +138,9 @@ def downhill(kind: Any) -> None:
 
 
 def decays(kind: Any) -> None:
-    """Check that a step at g = 0 subtracts lr weight_decay (theta - towards) for any scale s > 0.
+    """Check that a step with g = 0 subtracts lr weight_decay (theta - towards) for any scale s > 0.
 
-    Where s = 0, the step subtracts nothing.
+    If s = 0, the step subtracts nothing.
     """
     if "weight_decay" not in options(kind):
         return
@@ -156,7 +156,7 @@ def decays(kind: Any) -> None:
 
 
 def scales_tell(kind: Any) -> None:
-    """Check that each parameter moves by its scale times its unscaled step, and that `train` uses the scales of `rule`.
+    """Check that each scale multiplies the step of its parameter, and that `train` uses the scales of `rule`.
 
     The rule "sgd" is for steps that are linear in the gradient. Other rules are for steps that do not depend on its
     size.
@@ -175,7 +175,7 @@ def scales_tell(kind: Any) -> None:
 
 
 def precise(kind: Any) -> None:
-    """Check that float32 stays float32 and near float64, with equal bits for settings that are NumPy scalars."""
+    """Check that float32 stays float32 and close to float64, and that settings may be NumPy scalars (equal bits)."""
     for how in settings(kind):
         small: dict[str, Any] = how | ({"towards": TOWARDS.astype(np.float32)} if "towards" in how else {})
         numpy = {name: np.float64(value) for name, value in small.items() if name != "towards"}
@@ -223,7 +223,7 @@ def scheduled(kind: Any) -> None:
 
 
 def refuses(kind: Any) -> None:
-    """Check that settings out of range raise an error with the names of the class and the argument."""
+    """Check that settings out of range raise an error that names the class and the argument."""
     bad: dict[str, list[Any]] = {name: [-0.1, np.nan, np.inf] for name in ["lr", *options(kind)]}
     bad["lr"] += [0.0, None]
     for name in {"momentum", "b1", "b2"} & set(bad):
@@ -239,7 +239,7 @@ def refuses(kind: Any) -> None:
 
 
 def settings_tell(kind: Any) -> None:
-    """Check that every setting changes theta, and that steps change every number of the memory."""
+    """Check that every setting affects theta, and that steps change every entry of the memory."""
     most = settings(kind)[-1]
     for name in options(kind):
         ends = [walk(make(kind, **most | {name: value}), THETA)[0] for value in (0.25, 0.97)]
@@ -267,18 +267,18 @@ def test_every_optimizer_resumes(kind: Any, tmp_path: Path) -> None:
 
 @dataclass(frozen=True)
 class Right(mn.SGD):
-    """A gradient descent that obeys the laws."""
+    """A correct optimiser: gradient descent under another name."""
 
 
 class Shared(Right):
-    """Divides the gradient by its norm over all members."""
+    """An optimiser that divides the gradient by its norm over all members."""
 
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
         super().step(theta, gradient / np.linalg.norm(gradient), memory, scales)
 
 
 class Twice(Right):
-    """Applies lr in the velocity and in the step."""
+    """An optimiser that multiplies by lr twice, in the velocity and in the step."""
 
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
         super().step(theta, self.rate * gradient, memory, scales)
@@ -290,7 +290,7 @@ class Uphill(Right):
 
 
 class Remembers(Right):
-    """Stores the last gradient as an attribute, which checkpoints do not contain."""
+    """An optimiser that stores the last gradient as an attribute, which checkpoints do not contain."""
 
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
         before = vars(self).setdefault("_before", [0.0])
@@ -300,7 +300,7 @@ class Remembers(Right):
 
 
 class Scaled(Right):
-    """An optimiser that multiplies the decay by the scales too."""
+    """An optimiser that also multiplies the weight decay by the scales."""
 
     def scale_and_decay(self, g: Any, theta: Any, scales: Any, at: slice, lr: float = 1.0) -> None:
         super().scale_and_decay(g, theta, None, at, lr)
@@ -313,7 +313,7 @@ class Unscaled(Right):
 
 
 class Signs(Right):
-    """Descends by signs, like Adam, at the rates of gradient descent."""
+    """An optimiser that uses the signs of the gradient, like Adam, with the scales of gradient descent."""
 
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
         super().step(theta, np.sign(gradient), memory, scales)
@@ -334,14 +334,14 @@ class Keeps(Right):
 
 
 class Forgets(Right):
-    """Writes the velocity into a copy of the memory instead of the memory."""
+    """An optimiser that writes the velocity into a copy of the memory, which is then discarded."""
 
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
         super().step(theta, gradient, None if memory is None else memory.copy(), scales)
 
 
 class Half(mn.Adam):
-    """Discards the new running mean of the gradient."""
+    """An Adam that discards the new running mean of the gradient."""
 
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
         mine = memory.copy()
@@ -350,7 +350,7 @@ class Half(mn.Adam):
 
 
 class Late(Right):
-    """Uses the first rate of a schedule at every step."""
+    """An optimiser that uses the first rate of a schedule at every step."""
 
     def at(self, step: int) -> Any:
         return super().at(0)

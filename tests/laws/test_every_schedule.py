@@ -30,7 +30,7 @@ BAD: dict[str, list[Any]] = {
 
 
 def make(kind: Any) -> Iterator[Any]:
-    """Yield schedules in which one argument takes each value of WAYS, with the others at their first value."""
+    """Yield schedules in which one argument varies over its values in WAYS, while the others keep their first value."""
     strange = [f.name for f in fields(kind) if f.init and f.type not in WAYS]
     assert not strange, f"write how to make a {kind.__name__}: {strange} in test_every_schedule.WAYS"
     first = {f.name: WAYS[str(f.type)][0] for f in fields(kind) if f.init and f.default is MISSING}
@@ -55,14 +55,14 @@ def rates(kind: Any) -> None:
 
 
 def times(kind: Any) -> None:
-    """Check that t is the sum of the rates so far."""
+    """Check that t(n) is the sum of the first n rates."""
     for lr in make(kind):
         for n in range(STEPS):
             assert lr.t(n) == pytest.approx(fsum(lr(s) for s in range(n)), rel=1e-12, abs=1e-15), f"t({n}) of {lr!r}"
 
 
 def is_data(kind: Any) -> None:
-    """Check that schedules with equal settings are equal, and that a checkpoint detects other settings."""
+    """Check that an unpickled schedule equals the original, and that a checkpoint detects changed settings."""
     for lr in make(kind):
         assert pickle.loads(pickle.dumps(lr)) == lr  # noqa: S301
         other = [different for different in make(kind) if different != lr]
@@ -71,7 +71,7 @@ def is_data(kind: Any) -> None:
 
 
 def resumes(kind: Any) -> None:
-    """Check that a stopped run resumes with equal bits, and that its time is the sum of the rates."""
+    """Check that a resumed run gives the bits of an uninterrupted run, and that its time is the sum of the rates."""
     net = mn.Network(mn.Sequential(mn.Dense(4), mn.Tanh(), mn.Dense(2)), (3,))
     theta, data = net.init(np.random.default_rng(0)), (np.eye(3), np.eye(3)[:, :2])
     for lr in make(kind):
@@ -87,7 +87,7 @@ def resumes(kind: Any) -> None:
 
 
 def refuses(kind: Any) -> None:
-    """Check that settings out of range raise an error with the name of the argument."""
+    """Check that settings out of range raise an error that names the argument."""
     first = {f.name: getattr(next(make(kind)), f.name) for f in fields(kind) if f.init}
     for f in fields(kind):
         for bad in BAD[str(f.type)] if f.init else ():
@@ -113,12 +113,12 @@ def test_law(law: Callable[[Any], None], kind: Any) -> None:
 
 @dataclass(frozen=True)
 class Right(mn.StepDecay):
-    """A second step decay."""
+    """A correct schedule: step decay under another name."""
 
 
 @dataclass(frozen=True)
 class Counts(Right):
-    """Falls with every call."""
+    """A schedule whose rate decreases with every call."""
 
     calls: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
 
@@ -133,7 +133,7 @@ class Negative(Right):
 
 
 class Short(Right):
-    """Omits the last rate from t."""
+    """A schedule whose t omits the last rate."""
 
     def t(self, steps: int) -> float:
         return super().t(max(steps - 1, 0))

@@ -1,4 +1,4 @@
-"""Test laws of every step of the recursion, found among the subclasses of `Step`, in kernels of layers that use it.
+"""Test laws of every step of the kernel recursion, found among the subclasses of `Step`, in kernels that use it.
 
 The kernels of a new layer or activation are also compared with the mean kernels of finite networks.
 """
@@ -28,11 +28,11 @@ from tests.kit.montecarlo import kernels as networks
 
 Array = Any
 AROUND = (Begin, End)
-"""Steps that the plan adds around those of the layers."""
+"""The first and the last step of every program, which belong to no layer."""
 
 
 def drawn(shape: tuple[int, ...]) -> Array:
-    """Return examples in general position, then one equal to the first, its opposite, and one nearly equal to it."""
+    """Return four examples in general position, and examples equal, opposite and nearly equal to the first example."""
     x = 0.2 * np.random.default_rng(0).standard_normal((7, *shape))
     x[4], x[5], x[6] = x[0], -x[0], (1 + 1e-7) * x[0] + 1e-9
     return x
@@ -40,9 +40,9 @@ def drawn(shape: tuple[int, ...]) -> Array:
 
 @cache
 def kernels() -> list[tuple[mn.Sequential, tuple[int, ...], Program]]:
-    """Return a spec, the shape of its examples and its steps, for each layer that has an infinite-width kernel.
+    """Return (spec, shape of its examples, program) for each layer that has an infinite-width kernel.
 
-    Kernels whose quadrature warns, such as those of activations with kinks, are left out.
+    Kernels that warn about their quadrature, such as those of activations with kinks, are left out.
     """
     found = []
     for layer, shape in (case for kind in layers() for case in examples(kind)):
@@ -58,7 +58,7 @@ def kernels() -> list[tuple[mn.Sequential, tuple[int, ...], Program]]:
 
 
 def steps(program: Program) -> Iterator[Step]:
-    """Yield all steps, and the steps inside them."""
+    """Yield all steps of a program, including the steps inside forks."""
     for step in program:
         yield step
         if isinstance(step, Fork):
@@ -72,7 +72,7 @@ def check_program(program: Program) -> tuple[Array, Array]:
     """Check that the law, rows and pairs of a program agree after each step. Return K and Theta at the end.
 
     0 <= p, r <= 1 and p + r = 1. A block equals the listing of its pairs. K and Theta are symmetric, with the diagonals
-    of the rows. Without masks, which differ between rows, a pair of equal rows has the entry of the diagonal, too.
+    of the rows. Without masks, which differ between rows, a pair of equal rows also has the entry of the diagonal.
     """
     run_law(program, Law())
     x, masked = drawn((4,)), any(isinstance(step, Masks) for step in steps(program))
@@ -109,7 +109,7 @@ def check_program(program: Program) -> tuple[Array, Array]:
 @pytest.mark.parametrize(("spec", "shape", "program"), VECTORS, ids=[str(case[0].layers[1]) for case in VECTORS])
 def test_law_rows_and_pairs_agree(spec: mn.Sequential, shape: tuple[int, ...], program: Program) -> None:
     found, kernel, x = check_program(program), an.kernel(spec).both(drawn(shape)), drawn(shape)
-    off = ~np.eye(len(x), dtype=bool)  # with masks, the diagonal is a single example's
+    off = ~np.eye(len(x), dtype=bool)  # with masks, a diagonal entry describes a single example
     for mine, k in zip(found, kernel, strict=True):
         np.testing.assert_allclose(mine[off], k[off], rtol=0, atol=1e-11 * max(np.abs(k).max(), 1e-300))
 
@@ -144,7 +144,7 @@ ONLY_IN_THE_LIMIT = {"Dropout", "GlobalSelfAttention", "LayerNorm", "Product"}
 
 
 def check_average(spec: mn.Sequential, shape: tuple[int, ...], said: mn.Sequential | None = None) -> None:
-    """Check that networks have the kernels of `analytic` on average at any width if at most one layer is nonlinear."""
+    """Check that mean kernels of networks equal those of `analytic` at any width, if at most one layer is nonlinear."""
     end, x = mn.Dense(8, b_std=0.3), drawn(shape)[:3]
     found, upper = networks(mn.Sequential(spec, end), x, 4000), np.triu_indices(len(x))
     for name, samples, k in zip(("NNGP", "NTK"), found, an.kernel(mn.Sequential(said or spec, end)).both(x)):
@@ -189,11 +189,11 @@ def test_every_layer_has_a_rule_or_a_refusal() -> None:
 
 @dataclass(frozen=True)
 class Right(Affine):
-    """A second step of weights and a bias."""
+    """A correct step: `Affine`, the step of weights and a bias, under another name."""
 
 
 class Apart(Right):
-    """Gives equal rows an angle."""
+    """A step that computes a nonzero angle between equal rows."""
 
     def pairs(self, pairs: Any, row: Any) -> None:
         super().pairs(pairs, row)
@@ -201,7 +201,7 @@ class Apart(Right):
 
 
 class Listed(Right):
-    """Computes a listing differently from a block."""
+    """A step that computes a listing of pairs differently from a block of pairs."""
 
     def pairs(self, pairs: Any, row: Any) -> None:
         super().pairs(pairs, row)
@@ -209,7 +209,7 @@ class Listed(Right):
 
 
 class NoTangent(Right):
-    """Omits K' from the pairs' Theta'."""
+    """A step that omits K' from Theta' of pairs."""
 
     def tangents(self, pairs: Any, row: Any) -> None:
         pass
@@ -222,7 +222,7 @@ class Beyond(Right):
 
 
 class Lopsided(Right):
-    """Uses only the left row of a pair."""
+    """A step that scales a pair by a factor of its left row only."""
 
     def pairs(self, pairs: Any, row: Any) -> None:
         super().pairs(pairs, row)

@@ -33,7 +33,7 @@ House = tuple[Host, str, dict[str, tuple[Host, str]]]
 
 @pytest.fixture
 def house(name: str) -> Iterator[House]:
-    """Return the host of this name and all guests, with the bits that each has when it runs alone."""
+    """Yield the host of this name and all guests, each with the bits of its result when it runs alone."""
     with hosts() as (all_hosts, guests):
         yield all_hosts[name], all_hosts[name](), {guest: (call, call()) for guest, call in guests.items()}
 
@@ -44,7 +44,7 @@ def lines(host: Host) -> int:
 
 
 def sample(name: str, host: Host, some: int) -> list[int]:
-    """Return the numbers of at most `some` random lines of a host, the same in every run."""
+    """Return the numbers of at most `some` random lines of a host. The sample is the same in every run."""
     count = lines(host)
     return sorted(random.Random(f"{name} {some}").sample(range(1, count + 1), min(some, count)))
 
@@ -66,7 +66,7 @@ def test_an_exception_leaves_nothing_behind(name: str, house: House) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*THOROUGH, *OTHERS])
 def test_a_guest_changes_nothing_at_many_lines(name: str, house: House) -> None:
-    """Test every line of the pool and of a step, and 2,000 lines of the other hosts."""
+    """Call all guests at every line of the hosts `pool` and `step`, and at 2,000 lines of the other hosts."""
     host, right, guests = house
     for k in sample(name, host, 10**9 if name in THOROUGH else 2000 // len(OTHERS)):
         guest_inside(host, right, guests, k)
@@ -99,10 +99,10 @@ def broken_by(name: str, law: Any, *planted: tuple[Any, str, Any], some: int = 1
         known, all_lines = {guest: (call, call()) for guest, call in guests.items()}, sample(name, host, some)
         for error in planted:
             patch.setattr(*error)
-        random.Random(0).shuffle(all_lines)  # an error shows at lines that are near each other
+        random.Random(0).shuffle(all_lines)  # the lines at which an error shows are close together
         for k in all_lines * rounds:
             try:
-                with np.errstate(all="ignore"):  # uninitialised memory: any number, even a signalling NaN
+                with np.errstate(all="ignore"):  # uninitialised memory can contain any value, even a signalling NaN
                     law(host, right, known, k)
             except (
                 AssertionError,
@@ -119,7 +119,7 @@ def error_law(host: Host, right: str, _: Any, k: int) -> int:
 
 
 def test_memory_of_the_thread_is_refused() -> None:
-    """Plant an error: patches stay in memory that the thread's next call, such as a guest, reuses."""
+    """Plant patches in memory of the thread, which the thread's next call (e.g. a guest) overwrites."""
     Patches = pytest.importorskip("minintk.fast.patches", reason="the satellite of speed was taken away").Patches
     kept: dict[Any, Any] = {}
     right = Patches.read
@@ -134,9 +134,9 @@ def test_memory_of_the_thread_is_refused() -> None:
 
 
 def test_a_call_that_does_not_wait_is_refused() -> None:
-    """Plant an error: a call that does not wait for its pieces returns uninitialised memory.
+    """Plant a call that does not wait for its pieces and therefore returns uninitialised memory.
 
-    Without the pauses, the caller can compute all pieces itself. Then it has nothing to wait for.
+    Without the pauses, the caller can compute all pieces itself. Then waiting makes no difference.
     """
     caller = threading.get_ident()
 
@@ -151,7 +151,7 @@ def test_a_call_that_does_not_wait_is_refused() -> None:
 
 
 def test_a_limit_that_an_error_leaves_is_refused() -> None:
-    """Plant an error: BLAS stays at one thread for the rest of the process."""
+    """Plant a limit of BLAS to one thread, which remains for the rest of the process after an exception."""
 
     def enter(self: Any) -> None:
         threads._holders[id(self)] = threading.get_ident(), None
@@ -175,7 +175,7 @@ def test_a_limit_that_an_error_leaves_is_refused() -> None:
 
 
 def test_marks_that_have_to_be_unset_are_refused() -> None:
-    """Plant an error: a thread stays marked as busy if an exception comes before the mark is removed."""
+    """Plant a mark of a busy thread that remains if an exception is raised before the mark is removed."""
 
     def alone(work: Any, *args: Any) -> Any:
         token = threads._inside.set(True)
@@ -197,7 +197,7 @@ def test_marks_that_have_to_be_unset_are_refused() -> None:
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no interval timers")
 @pytest.mark.parametrize("count", [60, pytest.param(1000, marks=pytest.mark.slow)])
 def test_storms_of_signals(count: int) -> None:
-    """Run `signal_storms` in a separate process, because a hanging process is killed."""
+    """Run `signal_storms` in a separate process, which can be killed if it hangs."""
     storm = Path(__file__).with_name("signal_storms.py")
     done = subprocess.run(
         [sys.executable, storm, str(count)], capture_output=True, text=True, timeout=1200, check=False

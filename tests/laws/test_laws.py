@@ -67,9 +67,9 @@ def test_laws_hold_in_float32(case: Case) -> None:
 
 @given(cases(ensembles=(3,)))
 def test_members_of_an_ensemble_are_bit_for_bit_the_networks_alone(case: Case) -> None:
-    """Members have the same f, J v and J' u as separate networks, bit for bit.
+    """The members of an ensemble have the same f, J v and J' u as separate networks, bit for bit.
 
-    Kernels are not compared: the kernel of one network is a single product and rounds differently.
+    Kernels are not compared, because the kernel of one network is a single matrix product and rounds differently.
     """
     f, J = case.net.linearize(case.theta, case.x)
     v, u = case.rng.standard_normal(case.theta.shape), case.rng.standard_normal((3, len(case.x), case.net.outputs))
@@ -90,7 +90,7 @@ def test_the_kernel_of_a_batch_with_itself_is_symmetric_to_the_last_bit(case: Ca
 
 @given(cases())
 def test_examples_do_not_see_each_other(case: Case) -> None:
-    """Check that f and the kernel of a permuted batch are permuted."""
+    """Check that permuting the batch permutes f and the kernel."""
     order = case.rng.permutation(len(case.x))
     f, J = case.net.linearize(case.theta, case.x)
     f_p, J_p = case.net.linearize(case.theta, case.x[order])
@@ -130,7 +130,7 @@ def test_every_model_obeys_the_laws(case: Case, shared: bool) -> None:
 
 
 def saturated(seed: int, scale: float = 8.0) -> tuple[mn.Network, Array, Array, np.random.Generator]:
-    """Return (network, theta_0, x, rng). The last layer is tanh, and outputs are near 1 and -1 at scale 8."""
+    """Return (network, theta_0, x, rng). The network ends in tanh, and its outputs are near 1 and -1 at scale 8."""
     net = mn.Network(mn.Sequential(mn.Dense(4, b_std=1.0), mn.Tanh(), mn.Dense(2, b_std=1.0), mn.Tanh()), (3,))
     rng = np.random.default_rng(seed)
     return net, scale * net.init(rng), scale * rng.standard_normal((3, 3)), rng
@@ -138,7 +138,7 @@ def saturated(seed: int, scale: float = 8.0) -> tuple[mn.Network, Array, Array, 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_a_saturated_network_less_its_start_obeys_the_law_of_the_derivative(seed: int) -> None:
-    """If f and f_0 are near 1 and alpha (f - f_0) and J are near 0, the roundings are those of f and f_0."""
+    """If f and f_0 are near 1 but f - f_0 and J are near 0, the rounding errors are those of f and f_0."""
     net, theta0, x, rng = saturated(seed)
     theta = theta0 + 0.1 * rng.standard_normal(theta0.shape)
     testing.check_derivative(mn.Centred(net, theta0, alpha=3.0), theta, x, rng)
@@ -172,7 +172,7 @@ def test_linearized_has_a_constant_jacobian_and_the_value_at_theta0(case: Case) 
 def test_linearising_and_centring_commute(case: Case, alpha: float) -> None:
     """Both orders give alpha J (theta - theta_0).
 
-    Centred o Linearized subtracts f(theta_0) once more and rounds there.
+    Centred o Linearized subtracts f(theta_0) once more, with a rounding error.
     """
     theta = near(case)
     one = mn.Centred(mn.Linearized(case.net, case.theta), case.theta, alpha)
@@ -196,14 +196,14 @@ def test_centring_scales_the_kernel_by_alpha_squared(case: Case, alpha: float) -
 
 
 def run(model: mn.Model, theta: Array, x: Array, y: Array, lr: float, steps: int, momentum: float = 0.0) -> Array:
-    """Return theta after each step on the squared loss, (steps + 1, [E], P)."""
+    """Train on the squared loss, and return theta after each step : (steps + 1, [E], P)."""
     optimizer = mn.SGD(lr=lr, momentum=momentum)
     run = mn.train(model, theta, x, y, loss=mn.mse, optimizer=optimizer, steps=steps)
     return np.stack([snap.theta for snap in run])
 
 
 def stable_rate(net: mn.Network, theta: Array, x: Array) -> float:
-    """Return a quarter of the slowest member's largest stable learning rate, 2 N / lambda_max, including the scales.
+    """Return a quarter of the smallest 2 N / lambda_max of all members, where the kernel includes learning-rate scales.
 
     A small network's kernel can start near 0 and grow, so lambda_max is evaluated at theta and 2 theta, and is at least
     N.
@@ -218,9 +218,9 @@ def stable_rate(net: mn.Network, theta: Array, x: Array) -> float:
 
 
 SHORT = 20
-"""Training steps in the laws below.
+"""The number of training steps in the laws below.
 
-Near the start, each step multiplies a rounding by at most 1 + lr |Hessian|, about 2.
+Near the start, each step multiplies a rounding error by at most 1 + lr |Hessian|, about 2.
 """
 
 smooth_cases = cases(networks(SMOOTH))
@@ -228,7 +228,7 @@ smooth_cases = cases(networks(SMOOTH))
 
 @given(smooth_cases, st.sampled_from((0.0, 0.9)))
 def test_relinearising_at_every_step_is_gradient_descent(case: Case, momentum: float) -> None:
-    """At theta = theta_0, f_lin = f and J is the network's, so the arithmetic is equal bit for bit."""
+    """At theta = theta_0, f_lin = f and both models have the same J, so the steps are equal bit for bit."""
     lr = stable_rate(case.net, case.theta, case.x)
     iterated = mn.IterativelyLinearized(case.net, case.theta, every=1)
     a, b = (run(model, case.theta, case.x, case.y, lr / 4, SHORT, momentum) for model in (case.net, iterated))
@@ -246,7 +246,7 @@ def test_never_relinearising_is_the_linearised_network(case: Case, momentum: flo
 @pytest.mark.filterwarnings("ignore:learning rate")
 @given(smooth_cases, st.integers(2, 5))
 def test_relinearising_every_k_steps_starts_afresh(case: Case, every: int) -> None:
-    """Each K steps of IterativelyLinearized equal K steps of Linearized at the theta where they start."""
+    """Each period of K steps of IterativelyLinearized equals K steps of the model linearised at the period's start."""
     lr = stable_rate(case.net, case.theta, case.x) / 4
     path = run(mn.IterativelyLinearized(case.net, case.theta, every), case.theta, case.x, case.y, lr, 3 * every)
     theta = case.theta
@@ -267,7 +267,7 @@ def test_an_ensemble_trains_like_its_members_alone(case: Case, momentum: float) 
 
 @given(smooth_cases)
 def test_models_nest_in_any_order_and_train(case: Case) -> None:
-    """Check that two orders of one nesting agree, and that a step of any nesting reduces the loss."""
+    """Check that two nestings in opposite order agree, and that a step on any nesting reduces the loss."""
     lr = stable_rate(case.net, case.theta, case.x)
     net, theta0 = case.net, case.theta
     lin_cen = mn.Linearized(mn.Centred(net, theta0, 2.0), theta0)
@@ -281,7 +281,7 @@ def test_models_nest_in_any_order_and_train(case: Case) -> None:
         mn.IterativelyLinearized(mn.IterativelyLinearized(net, theta0, every=3), theta0, every=2),
     ]
     for model in nested:
-        optimizer = mn.SGD(lr=lr / 40)  # small, so that every loss falls, also in nonlinear networks
+        optimizer = mn.SGD(lr=lr / 40)  # small enough that every loss falls, also in nonlinear networks
         snaps = list(mn.train(model, theta0, case.x, case.y, loss=mn.mse, optimizer=optimizer, steps=4))
         losses = np.stack([snap.loss for snap in snaps])
         assert np.all(np.diff(losses, axis=0) <= 1e-12 * losses[0])
@@ -293,9 +293,9 @@ def test_models_nest_in_any_order_and_train(case: Case) -> None:
 
 @given(smooth_cases)
 def test_descent_on_the_linearised_network_is_a_power_of_one_matrix(case: Case) -> None:
-    """f_t - y = (I - lr/N J S J')^t (f_0 - y), with the learning-rate scales S.
+    """Check f_t - y = (I - lr/N J S J')^t (f_0 - y), with the learning-rate scales S.
 
-    The matrix J is J.dense().
+    J is evaluated as the matrix J.dense().
     """
     lr, (N, C) = stable_rate(case.net, case.theta, case.x), case.y.shape
     f0, J = case.net.linearize(case.theta, case.x)

@@ -1,4 +1,4 @@
-"""Test the laws of finite networks over random convolutional specs, and with BatchNorm in training and calibrated."""
+"""Test the laws of finite networks over random convolutional specs, also with BatchNorm (in training or calibrated)."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ coupled = convolutional(normalised=True)
 
 @given(cases(coupled))
 def test_batchnorm_in_training(case: Case) -> None:
-    """Check the batch's statistics and their derivatives. Such a network has no kernel.
+    """Check normalisation by the statistics of the batch, and its derivative. Such a network has no kernel.
 
     If all examples of the batch agree on every channel, e.g. for a single pixel with one channel, f is 0 for any theta.
     Then J consists of rounding errors of 0, and tolerances relative to |J| are meaningless.
@@ -108,7 +108,7 @@ def test_batchnorm_in_training(case: Case) -> None:
 @settings(max_examples=few(25))
 @given(cases(coupled))
 def test_batchnorm_calibrated(case: Case) -> None:
-    """Check a calibrated network like any other. On its calibration batch, the network equals the uncalibrated one."""
+    """Check the laws for a calibrated network. On its calibration batch, it equals the uncalibrated network."""
     batch = case.rng.standard_normal((7, *case.net.input_shape))
     frozen, f = case.net.calibrate(case.theta, batch), case.net(case.theta, batch)
     tolerance = testing.roundings(case.net, case.theta, batch) * (1 + float(np.abs(f).max()))

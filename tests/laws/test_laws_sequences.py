@@ -1,4 +1,4 @@
-"""Test the laws of attention and padding: hand-written derivatives, infinite-width kernels, and invariance."""
+"""Test attention and padding: hand-written derivatives, infinite-width kernels, and invariance under padding."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def networks(draw: st.DrawFn) -> mn.Network:
 
 
 def padded(case: Case) -> Array:
-    """Return the batch with one example that is all padding, and another whose end is padding."""
+    """Return the batch with a first example that is only padding, and a last example that ends in padding."""
     x = case.x.copy()
     x[0], x[-1, -1] = 0, 0
     return np.asarray(x)
@@ -135,20 +135,20 @@ def spec(n: int, *, deep: bool = False, **how: Any) -> mn.Sequential:
 
 
 def combined(members: int, n: int, how: dict[str, Any]) -> tuple[Array, Array]:
-    """Sample 2 k_2n - k_n for both kernels. It has no bias of order 1 / n."""
+    """Return samples of 2 k_2n - k_n for both kernels, whose mean has no bias of order 1 / n."""
     narrow, wide = kernels(spec(n, **how), X, members), kernels(spec(2 * n, **how), X, members, seed=1)
     return 2 * wide[0] - narrow[0], 2 * wide[1] - narrow[1]
 
 
 def worst(samples: tuple[Array, Array], truth: Any) -> float:
-    """Return the largest |z| against these kernels, divided by its limit."""
+    """Return the largest |z| of the samples for the true kernels `truth`, divided by its limit."""
     upper = np.triu_indices(len(X))
     z = [z_scores(s, np.asarray(k)[upper]) for s, k in zip(samples, truth, strict=True)]
     return float(np.abs(z).max()) / limit(6)
 
 
 def theta_without_values(how: dict[str, Any]) -> tuple[Array, Array]:
-    """Return the kernels, but omit the contribution of the values' weights from Theta."""
+    """Return (NNGP, Theta), where Theta deliberately omits the contribution of the weights of the values."""
     steps = program(spec(8, **how), mn.NTK(), X.shape[1:])
     k = next(i for i, step in enumerate(steps) if isinstance(step, Attend))
     value = steps[k - 1]
@@ -188,7 +188,7 @@ def test_linear_attention_with_random_weights() -> None:
 
 @pytest.mark.slow
 def test_deep_linear_attention_with_random_weights() -> None:
-    """Check 2 k_2n - k_n for attention between ReLU layers, where heads and channels grow. It has no term in 1 / n."""
+    """Check 2 k_2n - k_n, which has no 1/n term, for attention between ReLU layers with growing heads and channels."""
     found = [kernels(spec(n, deep=True, heads=n // 2, **RANDOM), X, 8000, n) for n in (32, 64)]
     samples = tuple(2 * wide - narrow for narrow, wide in zip(*found, strict=True))
     assert worst(samples, an.kernel(spec(8, deep=True, **RANDOM)).both(X)) <= 1
@@ -220,7 +220,7 @@ def test_in_other_parametrizations(parametrization: Parametrization) -> None:
 @settings(max_examples=10)
 @given(attention(3), st.integers(0, 2**32 - 1))
 def test_padding_changes_nothing(layer: mn.GlobalSelfAttention, seed: int) -> None:
-    """Check that a padded sequence has the outputs and kernels of the shorter one, with equal weights."""
+    """Check that, with equal weights, a padded sequence has the outputs and kernels of the unpadded sequence."""
     layer, rng = replace(layer, masked=True, b_std=0.0), np.random.default_rng(seed)
     body = mn.Sequential(mn.Conv1d(4, 1), mn.ReLU(), layer, mn.Erf(), mn.MaskedAvgPool(), mn.Dense(2))
     short = rng.standard_normal((3, 4, 2))
@@ -235,7 +235,7 @@ def test_padding_changes_nothing(layer: mn.GlobalSelfAttention, seed: int) -> No
 
 
 def test_what_is_no_padding_counts() -> None:
-    """If the attention or the mean has no mask, padding changes the kernel."""
+    """Check that padding changes the kernel if the attention or the mean uses no mask."""
     rng = np.random.default_rng(0)
     short = rng.standard_normal((3, 4, 2))
     x = np.concatenate([short, np.zeros((3, 3, 2))], axis=1)

@@ -1,6 +1,6 @@
-"""Test learning-rate scales: tangent kernel, kappa, infinite width, weight decay, missing limits and other errors.
+"""Test the effect of learning-rate scales on the tangent kernel, kappa, infinite width, weight decay and errors.
 
-The laws themselves run with their planted errors in `tests/planted/test_planted.py`.
+`tests/planted/test_planted.py` runs the laws in `tests/kit/learning_rates.py` with their planted errors.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def test_convolutions_have_it_too() -> None:
     [
         mn.ABC((0, 0.5, 0.5), (0, 0, 0), (0.5, 0.5, 0.5)),  # falls as n^-1/2
         mn.ABC((0, 0, 0), (0, 0.5, 0.5), (-1, -1, -1)),  # grows as n^2
-        mn.ABC((0, 0, 0), (0, 0.5, 0.5), (1, 1, 1)),  # a limit exists, without the input's share
+        mn.ABC((0, 0, 0), (0, 0.5, 0.5), (1, 1, 1)),  # a limit exists, without the contribution of the input layer
     ],
     ids=repr,
 )
@@ -78,7 +78,7 @@ def test_a_kernel_that_is_no_limit_is_refused(parametrization: Any) -> None:
 
 
 def test_the_share_that_vanishes_left_out() -> None:
-    """If c = inf, the input layer has rate 0, and the rest of the kernel has a limit.
+    """If c = inf, the input layer has learning rate 0, and the rest of the kernel has a limit.
 
     Networks without hidden layers have no width.
     """
@@ -113,7 +113,7 @@ def test_rates_that_are_none_are_refused(rates: Any) -> None:
 
 
 def shrink_exponents(optimizer: Any, widths: tuple[int, ...] = (64, 256, 1024)) -> dict[str, float]:
-    """Return {tensor: b}, where b is the exponent of the share ~ n^b that ten steps of decay remove from the tensor."""
+    """Return {tensor: b}. Ten steps of decay remove a share of the tensor that scales as n^b with the width n."""
     taken: dict[str, list[float]] = {}
     for n in widths:
         net = law.network(mn.SpectralMuP(), n)
@@ -151,7 +151,7 @@ def test_a_decay_beyond_zero_is_refused_before_training(kind: Any) -> None:
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_on_every_library(library: str) -> None:
-    """Check ntk, kappa, a kernel over time and its scales, and that float32 stays float32."""
+    """Check ntk, kappa, a kernel over time and its scales for each array library, and that float32 stays float32."""
     net, xp = law.network(mn.SpectralMuP(), 16), namespace(library)
     theta, x, y = (to_library(a.astype(np.float32), xp) for a in (net.init(np.random.default_rng(0)), law.X, law.Y))
     k = mn.ntk(net, theta, x)

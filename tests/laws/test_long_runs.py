@@ -1,4 +1,4 @@
-"""Test that long runs give the same bits if they are killed, started several times, or stopped by a full disk."""
+"""Test that long runs give the same bits if processes are killed, work in parallel, or are stopped by a full disk."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Unbroken = Callable[[str], dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def start() -> Start:
-    """Return a function that starts a run in a process, forked from a server that has imported everything."""
+    """Yield a function that starts a run in a process. A server that has imported everything forks the process."""
     context: Any = get_context("forkserver")
     context.set_forkserver_preload([long_runs.__name__])
     with pytest.MonkeyPatch.context() as patch:
@@ -48,7 +48,7 @@ def start() -> Start:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Return a folder, in memory if possible. Data written before a kill remain even if not flushed to disk."""
+    """Yield a folder, in memory if possible. Data written before a kill remain even if they are not flushed to disk."""
     with TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as name:
         yield Path(name)
 
@@ -70,12 +70,12 @@ def unbroken(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Unbroken
 
 
 def leftovers(folder: Path) -> list[Path]:
-    joint = ("record.lock", "sweep.lock", "fit.lock")  # these files stay
+    joint = ("record.lock", "sweep.lock", "fit.lock")  # these files remain
     return [path for path in folder.rglob("*") if path.suffix in (".part", ".lock") and path.name not in joint]
 
 
 def wait_for(units: float, folder: Path, at_work: list[Any]) -> None:
-    """Wait until this many more units, including a fraction of a unit, are computed, or a process ends."""
+    """Wait until this many more units (which may be fractional) are computed, or a process ends."""
     goal = long_runs.computed(folder) + int(units)
     while long_runs.computed(folder) < goal and all(process.is_alive() for process in at_work):
         sleep(0.001)
@@ -85,7 +85,7 @@ def wait_for(units: float, folder: Path, at_work: list[Any]) -> None:
 @pytest.mark.parametrize("kind", long_runs.UNITS)
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_at_random_moments(kind: str, kills: int, folder: Path, start: Start, unbroken: Unbroken) -> None:
-    """Each process is killed at a random moment. If it has ended before, the next run starts in a new folder."""
+    """Each process is killed at a random moment. If it finishes before it is killed, the next run uses a new folder."""
     want = unbroken(kind)
     folders, killed, rng = [folder / "killed-0"], 0, np.random.default_rng(kills)
     for _ in range(20 * kills):
@@ -106,15 +106,15 @@ def test_killed_at_random_moments(kind: str, kills: int, folder: Path, start: St
         assert not leftovers(at)
     repeated = sum(map(long_runs.computed, folders)) - len(folders) * long_runs.UNITS[kind]
     assert killed == kills
-    assert repeated <= killed  # units that were being computed
+    assert repeated <= killed  # only units that were being computed at a kill
 
 
 @pytest.mark.parametrize("kind", long_runs.FILES)
 @pytest.mark.parametrize("starters", [2, pytest.param(5, marks=pytest.mark.slow)])
 def test_starters_share_the_work(kind: str, starters: int, folder: Path, start: Start, unbroken: Unbroken) -> None:
-    """Each unit is computed once, by any process.
+    """Each unit is computed once, by one of the processes.
 
-    Every process computes some units, because each waits in its first unit until all have begun one.
+    Every process computes some units, because it waits in its first unit until all processes have begun a unit.
     """
     shared = folder / "shared"
     together = [start(kind, shared, starters) for _ in range(starters)]
@@ -130,9 +130,9 @@ def test_starters_share_the_work(kind: str, starters: int, folder: Path, start: 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", long_runs.FILES)
 def test_starters_of_whom_some_are_killed(kind: str, folder: Path, start: Start, unbroken: Unbroken) -> None:
-    """Three processes work on a run. Now and then one is killed and another starts.
+    """Three processes work on a run. From time to time, one is killed and another is started.
 
-    The bits at the end do not change.
+    The bits of the result must not change.
     """
     want, rng, all_killed = unbroken(kind), np.random.default_rng(0), 0
     for number in range(10):
@@ -169,7 +169,7 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("kind", long_runs.UNITS)
 def test_a_disk_that_fills_up(kind: str, full_disk: Path, unbroken: Unbroken) -> None:
-    """Any write to a full disk raises OSError. With more space, the call resumes and gives the usual bits."""
+    """A run that fills the disk raises OSError. With more space, the run resumes and gives the usual bits."""
     want = unbroken(kind)
     folder, ballast = full_disk / "inside" / "run", full_disk / "ballast"
     refusals = []

@@ -1,8 +1,7 @@
 """Test that public objects own their arrays, by overwriting the caller's arrays before use.
 
-An object is made from copies of some arrays. Then every copy is overwritten, and the object is used. It must return the
-results that it returns if nothing is overwritten. The last test lists functions that, by design, read their data
-later.
+An object is made from copies of some arrays. Then every copy is overwritten, and the object is used. Its results must
+be those without overwriting. The last test lists functions that, by design, read the caller's data later.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ LINEAR = mn.Sequential(mn.Dense(8), mn.Dense(1))
 
 
 def arrays() -> dict[str, Any]:
-    """Return new arrays at every call."""
+    """Return new copies of the test arrays by name."""
     rng = np.random.default_rng(0)
     found = {
         "x": rng.standard_normal((7, 3)), "y": rng.standard_normal((7, 2)), "theta": NET.init(rng),
@@ -57,14 +56,14 @@ def linearized(a: dict[str, Any], **options: Any) -> Use:
 
 
 def stepped(model: Any) -> Any:
-    """Return the outputs after some steps of training."""
+    """Train a model for six steps, and return theta and the outputs."""
     x, y = np.eye(3), np.ones((3, 2))
     *_, end = mn.train(model, THETA, x, y, steps=6, **HOW)
     return end.theta, model(THETA, XT)
 
 
 def training(a: dict[str, Any]) -> mn.State:
-    """Return the state after the first step of a run from theta."""
+    """Return the state after the first step of training from theta."""
     snaps = list(mn.train(NET, a["theta"], np.eye(3), np.ones((3, 2)), steps=3, **HOW))
     return snaps[1].state
 
@@ -197,7 +196,7 @@ def leaves(a: Any) -> Iterator[np.ndarray[Any, Any]]:
 
 
 def stale(case: Case) -> bool:
-    """True if the result of using the object from `case` changes with the arrays it was made from."""
+    """Return True if overwriting the arrays from which `case` made an object changes the object's results."""
     expected, a = list(leaves(case(arrays())())), arrays()
     use = case(a)
     for array in a.values():
@@ -220,7 +219,7 @@ def test_nothing_is_stale(name: str) -> None:
 
 
 class Borrower:
-    """Negative control that keeps the caller's arrays and evaluates late."""
+    """A negative control, which keeps the caller's array and evaluates it later."""
 
     def __init__(self, x: Any) -> None:
         self.x = x
@@ -238,5 +237,5 @@ def test_a_borrower_is_found(key: str) -> None:
 
 @pytest.mark.parametrize("function", [mn.train, mn.flow, mn.kernel_flow, mn.kernel_descent, mn.datasets.Dataset])
 def test_what_reads_its_data_while_it_runs_says_so(function: Any) -> None:
-    """Objects that read their data while they run do not copy it, because the data can fill the memory or be a file."""
+    """Some functions do not copy their data, which can fill the memory or be a file. Their docstrings must say so."""
     assert re.search("read during (the run|use) and not copied", " ".join(function.__doc__.split()))

@@ -1,4 +1,4 @@
-"""Test that results belong to the caller: none is a view of an argument, and no later call overwrites one."""
+"""Test that results belong to the caller: no result is a view of an argument, and no later call overwrites a result."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def check_own(model: Any, theta: Any, x: Any, rng: np.random.Generator, spoil: C
     for n, a in enumerate(found):
         assert not any(np.shares_memory(a, b) for b in given_), n
         assert not any(np.shares_memory(a, b) for b in found[:n]), n
-    again = spoil(J, v[1], u[1])  # other arguments: a reused buffer is noticed
+    again = spoil(J, v[1], u[1])  # with other arguments, so that a reused buffer is noticed
     model(theta + 1, x[::-1].copy())
     for n, (a, b) in enumerate(zip(found, before)):
         assert np.array_equal(a, b, equal_nan=True), n
@@ -80,7 +80,7 @@ def test_of_networks_that_end_in_various_ways(name: str, ensemble: int | None) -
 
 
 def test_what_is_not_own_is_found() -> None:
-    """Negative controls: a view of an argument, and a buffer that the next call reuses."""
+    """The check fails for a view of an argument, and for a buffer that the next call reuses."""
     net, rng = mn.Network(mn.Sequential(mn.Dense(3)), (4,)), np.random.default_rng(0)
     theta, x, buffer = net.init(rng), rng.standard_normal((5, 4)), np.empty((5, 3))
 

@@ -1,4 +1,4 @@
-"""Test that a kernel has the same bytes in blocks and whole, in threads and processes, on any number of cores."""
+"""Test that a kernel has the same bytes in blocks or in one call, in threads or processes, on any number of cores."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DTYPES = "float32", "float64"
 
 @pytest.fixture(scope="module", autouse=True)
 def _blas_with_two_threads() -> Iterator[None]:
-    """Set BLAS threads in this thread, as a program's first thread does. Limits must still apply in other threads."""
+    """Set two BLAS threads in this thread, as a main program can do. Limits must still apply in other threads."""
     before = [(library, library.num_threads) for library in blas_libraries()]
     for library, _ in before:
         library.set_num_threads(2)
@@ -56,7 +56,7 @@ def test_rows_tile_by_tile(name: str, dtype: str, executors: dict[str, Executor]
 
 @pytest.mark.parametrize(("dtype", "alike"), [("float32", True), ("float64", False)])
 def test_rows_by_quadrature(dtype: str, alike: bool, executors: dict[str, Executor]) -> None:
-    """Rows of equal norm share a series. Otherwise, each row has its own."""
+    """Rows of equal norm share one series of the dual activation. Otherwise, each row has its own series."""
     x = data(dtype, 210, 5)
     x = x / np.linalg.norm(x, axis=1, keepdims=True) if alike else x
     with blocks_of_one_tile():
@@ -64,7 +64,7 @@ def test_rows_by_quadrature(dtype: str, alike: bool, executors: dict[str, Execut
 
 
 def way(name: str, numba: bool, dtype: str) -> Any:
-    """Return a case of images. By default, only one precision per engine is tested."""
+    """Return a test case with images. Only one precision per engine is tested by default; the other is marked slow."""
     later = () if (dtype == "float32") == numba else pytest.mark.slow
     return pytest.param(name, numba, dtype, id=f"{name}-{'numba' if numba else 'numpy'}-{dtype}", marks=later)
 
@@ -93,7 +93,7 @@ def test_images(
 
 
 def test_an_activation_that_is_sent_to_no_process(executors: dict[str, Executor]) -> None:
-    """If a step contains local functions, e.g. from `register_dual`, workers lower the spec themselves."""
+    """If a step contains local functions, which cannot be pickled, workers lower the spec themselves."""
     spec = mn.Sequential(mn.Dense(8), mn.Polynomial((0.3, 1.0, 0.2)), mn.Dense(1))
     with blocks_of_one_tile():
         same_bits(an.kernel(spec), (data("float64", 1300, 5),), executors)
@@ -120,7 +120,7 @@ def test_diagonals_and_derivatives_on_any_number_of_cores() -> None:
 
 
 def test_beside_other_threads_at_work() -> None:
-    """Three other threads evaluate kernels of their own during the call."""
+    """A kernel has the same bits while three other threads evaluate other kernels."""
     kernel, x, images, stop = an.kernel(DENSE["relu"]), data("float64", 900, 5), data("float64", 20, 4, 6, 2), Event()
     pooled = an.kernel(IMAGES["pooled"])
     wanted = kernel.ntk(x), pooled.ntk(images)

@@ -3,17 +3,17 @@
     python3 make.py mutants --sample 150 --seed 1
     python3 make.py mutants --modules "analytic/images/*" --sample 20 --again
 
-Each mutant lives in a copy of the last commit under `.mutants/`, never in the checkout.  Only tests that reach
-the changed function run: first those of its module's test file, then the quick ones of all files. With `--whole`, all
-other tests also run against a survivor. This can take an hour per survivor. One run of the
-suite records which test reaches which function, and later runs reuse this record (`--map` renews it).
+Mutants are written to a copy of the last commit under `.mutants/`, never to the checkout.  Only tests that call the
+changed function run: first the tests in its module's test file, then quick tests in all files. With `--whole`, all
+other tests also run against a survivor, which can take an hour per survivor. One run of the suite records which test
+calls which function. Later runs reuse this record (`--map` renews it).
 
-Verdicts are appended to `.mutants/results.jsonl`, so that a run resumes where it was stopped; `--again` tests survivors
-again, after a test was written. Mutants that compute the same results, or that no test should distinguish, are in
+Verdicts are appended to `.mutants/results.jsonl`, so that a stopped run can resume. `--again` tests survivors again,
+after a test was written. Mutants that compute the same results, or that no test should distinguish, are listed in
 equivalent.toml with the reason.
 
-We do not use mutmut or cosmic-ray because neither changes arrays' axes, dtypes, terms and factors. Neither selects
-tests by the functions that they reach, which avoids running a slow suite for most mutants.
+We do not use mutmut or cosmic-ray, because they do not change axes, dtypes, terms and factors. They also do not select
+tests by the functions that the tests call, which avoids running a slow suite for most mutants.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ NOT_NUMERICAL = (
     "*/__init__.py",
     "analytic/large/streaming.py",
     "analytic/fast/gpu_kernels.py",  # runs only on a GPU
-    "minintk/thresholds.py",  # measured for speed: any value gives the same results
+    "minintk/thresholds.py",  # thresholds affect only speed
     "minintk/training/checkpoints.py",
     "minintk/training/history.py",
     "minintk/lab/experiments/sweeps.py",
@@ -63,11 +63,11 @@ NOT_NUMERICAL = (
 )
 
 ABOUT_FILES = (*(f"tests/project/test_{name}.py" for name in ("literals", "make", "project", "rooms")), "tests/mutants")
-"""Tests of the checkout, not of its results. They would fail in a copy, or because of a mutant's layout."""
+"""Tests of the checkout, not of computed results. They would fail in a copy, or because of a mutant's layout."""
 
 NEAR_OWN, NEAR_OTHERS = 60, 4  # tests of one file
-NEAR_SECONDS = 12.0  # for tests of its own file, and again for quick ones of all files
-PATIENCE = 30.0  # seconds of a processor beyond four times the tests' own time
+NEAR_SECONDS = 12.0  # for the tests of the module's test file, and again for quick tests of all files
+PATIENCE = 30.0  # seconds of processor time in addition to four times the usual time of the tests
 MEMORY = 12 << 30  # bytes of address space for a mutant, so that endless allocation fails
 
 
@@ -86,14 +86,14 @@ class Verdict:
 
 
 class Copy:
-    """A copy of the last commit in which one file at a time is replaced, with its tests."""
+    """A copy of the last commit, with its tests, in which one file at a time is replaced by a mutant."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.tree, self.map = folder, folder / "tree", folder / "reached.json"
         self.reached: dict[str, dict[str, Any]] = {}
 
     def fill(self, revision: str = "HEAD") -> str:
-        """Copy a commit if it is missing, and return its name."""
+        """Copy a commit unless the folder already contains it, and return its abbreviated hash."""
         commit = subprocess.check_output(["git", "rev-parse", "--short", revision], cwd=ROOT, text=True).strip()
         stamp = self.folder / "commit"
         if not stamp.exists() or stamp.read_text() != commit:
@@ -105,7 +105,7 @@ class Copy:
         return commit
 
     def note(self, anew: bool, globs: Sequence[str] = ()) -> None:
-        """Record the functions that each test reaches.
+        """Record the functions that each test calls.
 
         The first call runs the whole suite. Later calls run only test files that the map does not contain.
 
@@ -157,7 +157,7 @@ class Copy:
         return None if child.returncode == -signal.SIGXCPU else child.returncode, output
 
     def tests(self, mutation: Mutation) -> dict[str, list[str]]:
-        """Return the tests that reach the mutated function: those of its own file, quick ones, and the others."""
+        """Return the tests that call the mutated function in three groups: its file's tests, quick tests, others."""
         names = {mutation.path + "::" + mutation.scope.split(".<locals>")[0]}
         found = [test for test, entry in self.reached.items() if names & set(entry["reached"])]
         if not found:  # a constant of the module, a class, compiled code
@@ -167,7 +167,7 @@ class Copy:
             ]
         found.sort(key=lambda test: (self.reached[test]["seconds"], test))
         homes: tuple[str, ...] = (mirrored(mutation.path), mutation.path)
-        if sum(test.startswith(homes) for test in found) < 4:  # the quickest few files instead
+        if sum(test.startswith(homes) for test in found) < 4:  # add the quickest three files
             homes = (*homes, *list(dict.fromkeys(test.split("::")[0] for test in found if "project" not in test))[:3])
         stages: dict[str, list[str]] = {"own": [], "near": [], "reaching": []}
         spent, taken = dict.fromkeys(stages, 0.0), Counter[str]()
@@ -208,7 +208,7 @@ class Copy:
         return Verdict(mutation.key, status, f"{name}: {by}" if by else "", round(time.monotonic() - started, 1))
 
     def innocent(self, verdicts: list[Verdict]) -> set[str]:
-        """Return the tests that failed for a mutant but also fail without one, and so prove nothing."""
+        """Return the tests that failed for a mutant but also fail without a mutation, and therefore prove nothing."""
         killers = {verdict.by.partition(": ")[2] for verdict in verdicts if verdict.status == "killed"}
         found: set[str] = set()
         while True:
@@ -244,12 +244,12 @@ class Copy:
 
 
 def failures(output: str) -> list[str]:
-    """Return the tests that failed, or files that could not be collected, as pytest's summary names them."""
+    """Return the names in pytest's summary of failed tests and of files that could not be collected."""
     return re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output, re.MULTILINE)
 
 
 def humble(seconds: float) -> None:
-    """Limit a mutant's process to low priority, some seconds of processor time, and some memory."""
+    """Lower the priority of a mutant's process, and limit its memory and, to `seconds`, its processor time."""
     import resource
 
     os.nice(10)
@@ -280,7 +280,7 @@ def modules(tree: Path, globs: list[str]) -> list[str]:
 
 
 def sample(tree: Path, names: list[str], number: int, seed: int) -> list[Mutation]:
-    """Draw this many mutations, spread evenly over the modules and drawn separately for each."""
+    """Draw `number` mutations, distributed evenly over the modules. Each module has its own random generator."""
     drawn = []
     for name in names:
         source = (tree / name).read_bytes()
@@ -299,18 +299,18 @@ def sample(tree: Path, names: list[str], number: int, seed: int) -> list[Mutatio
 
 
 def equivalent() -> dict[str, str]:
-    """Return {key: reason} for the mutants that are known to make no difference."""
+    """Return {key: reason} for the mutants that are known to be equivalent to the original program."""
     rows = tomllib.loads((HERE / "equivalent.toml").read_text(encoding="utf-8"))["mutant"]
     return {row["key"]: row["reason"] for row in rows}
 
 
 def room(path: str) -> str:
-    """Return the folder of a module, for the table."""
+    """Return the folder of a module, or the module itself if it is in a package's top folder, for the table."""
     return Path(path).parent.as_posix() if path.count("/") > 1 else path.removesuffix(".py")
 
 
 def table(verdicts: list[Verdict]) -> str:
-    """Return one line per folder with its numbers of mutants, noticed mutants, equivalent mutants and survivors."""
+    """Return a table with the numbers of mutants, detected mutants, equivalent mutants and survivors per folder."""
     statuses = ("killed", "timeout", "equivalent", "survived")
     rows: dict[str, Counter[str]] = {}
     for verdict in verdicts:
@@ -332,7 +332,7 @@ def known(results: Path) -> dict[str, Verdict]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Judge a sample, and return 1 if a mutant that makes a difference survived."""
+    """Test a sample of mutants. Return 1 if a mutant survived that is not known to be equivalent."""
     parser = argparse.ArgumentParser(prog="make.py mutants", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--modules", action="append", default=[], metavar="GLOB", help="only these paths")
     parser.add_argument("--tests", action="append", default=[], metavar="GLOB", help="note only these files of tests")

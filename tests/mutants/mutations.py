@@ -1,4 +1,4 @@
-"""Make small wrong changes to a module, one at a time: the mutants that the tests must notice.
+"""Make small wrong changes to a module, one at a time. The tests must detect these mutants.
 
 A mutation replaces the text of one expression or statement and leaves every other line in place, so that tracebacks
 keep their line numbers. Annotations, docstrings, imports, decorators and messages of errors are not changed, because
@@ -43,9 +43,9 @@ Changes = Iterator[tuple[str, str]]
 
 @dataclass(frozen=True)
 class Mutation:
-    """One change: bytes `start` to `end` of the source become `after`."""
+    """A change of a module, which replaces the bytes from `start` to `end` of the source by `after`."""
 
-    path: str  # of the module, from the root of the repository
+    path: str  # path of the module, relative to the root of the repository
     scope: str  # the qualified name of the function or class around it, "" for the module itself
     kind: str
     line: int
@@ -53,11 +53,11 @@ class Mutation:
     end: int
     before: str
     after: str
-    which: int  # counts equal changes of equal text in one scope
+    which: int  # number of this change among equal changes of equal text in one scope
 
     @property
     def key(self) -> str:
-        """Return a name that does not change if lines above are added or removed."""
+        """Return a name of the mutation that does not depend on line numbers."""
         after = " ".join(self.after.split())
         return f"{self.path}::{self.scope} [{self.kind}] {self.before} -> {after} #{self.which}"
 
@@ -67,9 +67,9 @@ class Mutation:
 
 
 def mutations(path: str, source: bytes) -> list[Mutation]:
-    """Return every mutation of a module in the order of its text.
+    """Return every mutation of a module, in the order of the source text.
 
-    Some do not change the program, see `valid`.
+    Some mutations do not change the program (see `valid`).
     """
     starts = [0]
     for row in source.splitlines(keepends=True):
@@ -104,7 +104,7 @@ def valid(mutation: Mutation, source: bytes) -> bool:
 
 
 def lengths_to_find(call: ast.AST) -> Iterator[ast.expr]:
-    """Yield the 1 of each -1 in a.reshape((2, -1)): NumPy infers the length for any negative number."""
+    """Yield the 1 of each -1 in a.reshape((2, -1)). NumPy infers any negative length, so its mutants are equivalent."""
     if not isinstance(call, ast.Call) or getattr(call.func, "attr", "") != "reshape":
         return
     lengths = list(call.args)
@@ -179,9 +179,9 @@ def changes(node: ast.AST, text: TextOf) -> Changes:
 
 
 def of_two(sign: str, left: str, right: str, node: ast.BinOp) -> Changes:
-    """Yield changes of an operator, a dropped operand, a power, or the order of a product."""
+    """Yield changes of a binary operation: another operator, a dropped operand, another power, or a swapped product."""
     if isinstance(node.left, ast.Constant) and isinstance(node.left.value, str):
-        return  # a concatenated text
+        return  # a concatenation of strings
     if sign in SWAPPED:
         yield "operator", f"(({left}) {SWAPPED[sign]} ({right}))"
         yield "dropped term" if sign in "+-" else "dropped factor", f"({left})"
@@ -197,7 +197,7 @@ def of_two(sign: str, left: str, right: str, node: ast.BinOp) -> Changes:
 
 
 def of_comparison(left: ast.expr, ops: list[ast.cmpop], rest: list[ast.expr], text: TextOf) -> Changes:
-    """Yield each comparison of a chain weakened, strengthened or reversed."""
+    """Yield versions of a chained comparison in which one comparison is weakened, strengthened or reversed."""
     parts = [text(left), *(text(part) for part in rest)]
     for i, op in enumerate(ops):
         signs = [SIGNS[type(o)] for o in ops]
@@ -207,7 +207,7 @@ def of_comparison(left: ast.expr, ops: list[ast.cmpop], rest: list[ast.expr], te
 
 
 def of_call(func: ast.expr, args: list[ast.expr], keywords: list[ast.keyword], text: TextOf) -> Changes:
-    """Yield changes of a call: a similar function, an omitted function or axis change, or a range one shorter."""
+    """Yield changes of a call, e.g. a similar function, no function, other axes, or a range that is shorter by one."""
     name = func.id if isinstance(func, ast.Name) else func.attr if isinstance(func, ast.Attribute) else ""
     named = [f"{k.arg}={text(k.value)}" if k.arg else f"**{text(k.value)}" for k in keywords]
     inner = ", ".join([*map(text, args), *named])

@@ -1,9 +1,8 @@
-"""A pytest plugin with two uses: it records which functions each test reaches, and it runs selected tests in a given
+"""A pytest plugin with two uses. It records which functions each test calls, and it runs selected tests in a given
 order.
 
-`REACHED_RECORD=file` records the functions, and `REACHED_ONLY=file` selects the tests. The map contains functions and
-not lines, because functions remain valid if lines move. It is built once. Threads are traced, but child processes are
-not.
+`REACHED_RECORD=file` records the functions, and `REACHED_ONLY=file` selects the tests. The map contains functions, not
+lines, because line numbers change. It is built once. Threads are traced, but child processes are not.
 """
 
 from __future__ import annotations
@@ -58,13 +57,13 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_sessionfinish() -> None:
-    """Write the map."""
+    """Write the map of tests to functions."""
     if RECORD:
         Path(RECORD).write_text(json.dumps(found), encoding="utf-8")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep new tests of the files `young`, which no map contains, and then the requested tests in their order."""
+    """Keep the requested tests in their order, and tests of the files `young` that the map does not contain."""
     if not ONLY:
         return
     asked = json.loads(Path(ONLY).read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Test the tool that changes modules: its changes, the tests that it runs, and how it distinguishes verdicts."""
+"""Test the mutation tool: its changes, its selection of tests, and its verdicts."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_key_stays_where_lines_are_added_above_and_tells_mutants_apart() -> No
 
 
 def test_compiled_code_meets_the_tests_of_its_file(copy: Copy) -> None:
-    """Compiled code is tested by its own file's tests, because no test visibly reaches it."""
+    """Mutants of compiled code run the tests in the module's test file, because tracing does not see compiled code."""
     names = [f"tests/{name}::test" for name in ("minintk/fast/test_toy.py", "test_other.py")]
     copy.reached = {name: {"seconds": 0.1, "passed": True, "reached": []} for name in names}
     assert copy.tests(one("operator", "done += 1"))["own"] == names[:1]
@@ -142,7 +142,7 @@ def one(kind: str, before: str) -> Mutation:
 
 
 def test_killed_and_living_are_told_apart(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check two mutants that are killed, one of them by its time limit, and one that makes no difference."""
+    """Check a mutant that is killed, a mutant that exceeds its time limit, and a mutant that makes no difference."""
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest -p no:xdist")
     copy.note(anew=False, globs=[])
     assert copy.reached.keys() == {f"tests/minintk/fast/test_toy.py::test_{n}" for n in ("largest", "count")} | {

@@ -1,4 +1,4 @@
-"""Check that tests that count work detect changes that keep the numbers but make the code many times slower."""
+"""Check that tests that count operations detect changes that leave results equal but make code much slower."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ OWN = {"ScaledErf": ScaledErf, "Gabor": Gabor}
 
 
 def encode(spec: Any) -> list[Any]:
-    """Return a spec as JSON data: its name, and its layers or its non-default arguments."""
+    """Return a spec as JSON data [name, layers or non-default arguments]."""
     name = type(spec).__name__
     if isinstance(spec, mn.Sequential | mn.Sum | mn.Product | mn.Concat):
         return [name, [encode(one) for one in spec.inside]]
@@ -68,7 +68,7 @@ def encode(spec: Any) -> list[Any]:
 
 
 def decode(name: str, given: Any) -> Any:
-    """Return the spec that JSON data describe."""
+    """Return the spec that the JSON data [name, given] describe."""
     make = OWN.get(name) or getattr(mn, name)
     if isinstance(given, list):
         return make(*(decode(*one) for one in given))
@@ -76,14 +76,14 @@ def decode(name: str, given: Any) -> Any:
 
 
 def argument(value: Any) -> Any:
-    """Return an argument, with lists converted to tuples or layers."""
+    """Return the argument that JSON data describe. Lists become tuples or layers."""
     if not isinstance(value, list):
         return value
     return decode(*value) if value and isinstance(value[0], str) else tuple(value)
 
 
 def entries(kernel: Any) -> Any:
-    """Return all entries of a small kernel, in order, or ENTRIES of a large one at even distances."""
+    """Return all entries of a small kernel, or ENTRIES evenly spaced entries of a large kernel, as a flat array."""
     flat = np.asarray(kernel).ravel()
     return flat if flat.size <= ENTRIES else flat[np.linspace(0, flat.size - 1, ENTRIES).round().astype(int)]
 
@@ -112,9 +112,9 @@ def kernels(spec: Any, standard: bool, x1: Any, x2: Any, rank: int) -> dict[str,
 
 
 def distance(case: dict[str, Any], spec: Any = None) -> float:
-    """Return the largest difference from neural-tangents relative to its largest entry, for NNGP and NTK.
+    """Return the largest difference from neural-tangents' NNGP and NTK, relative to the largest entry of the kernel.
 
-    spec : spec in place of the case's own.
+    spec : the spec to compare. Defaults to the spec of the case.
     """
     _, inputs, values = read()
     spec = decode(*case["spec"]) if spec is None else spec

@@ -2,11 +2,11 @@
 
     python tests/oracles/nt_record.py CHECKOUT OUT.npz [MODULE ...]        a few hours of one core
 
-CHECKOUT is a checkout of google/neural-tangents, whose folder `tests` is imported. The environment has neural-tangents
-0.6.5, jax 0.4.30, NumPy 1 and absl, and not minintk. While the tests run, recorders replace the layers of stax. No
-kernel is computed, no case is skipped for speed, and Monte Carlo is skipped.  Then the kernels of each distinct network
-are computed with the layers of stax.  OUT.npz holds `cases` (JSON: networks, names of tests, errors) and arrays "x1
-7", "x2 7", "nngp 7", "ntk 7" of case 7; `nt_translate.py` reads it.
+CHECKOUT is a checkout of google/neural-tangents, whose folder `tests` is imported. The environment needs
+neural-tangents 0.6.5, jax 0.4.30, NumPy 1 and absl, but not minintk. While the tests run, recorders replace the layers
+of stax, so no kernel is computed. Monte Carlo is skipped, but no case for speed.  Then the layers of stax compute
+the kernels of each distinct network.  OUT.npz contains `cases` (JSON: networks, names of tests, errors) and the arrays
+"x1 7", "x2 7", "nngp 7", "ntk 7" of case 7.  `nt_translate.py` reads this file.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ test_now = ""
 
 
 def plain(value: Any) -> Any:
-    """Return a network's arguments as JSON data, with functions by name and arrays as lists."""
+    """Return a network's arguments as JSON data. Functions become their names, and arrays become lists."""
     if isinstance(value, dict):
         return {str(key): plain(one) for key, one in value.items()}
     if isinstance(value, tuple | list):
@@ -55,7 +55,7 @@ def plain(value: Any) -> Any:
 
 
 def shown(name: str, x1: Any, x2: Any) -> Any:
-    """Return zeros or a shape as a placeholder for this attribute of a kernel, or None."""
+    """Return a placeholder (zeros or a shape) for the attribute `name` of a kernel, or None for other attributes."""
     n, m = (np.shape(x)[0] if np.ndim(x) else 1 for x in (x1, x1 if x2 is None else x2))
     found = {"nngp": (n, m), "ntk": (n, m), "cov1": (n,), "cov2": (m,)}
     return {"shape1": (n, 10), "shape2": (m, 10)}.get(name) or (np.zeros(found[name]) if name in found else None)
@@ -77,7 +77,7 @@ class Kernel:
 
 
 def recorded(network: Json, x1: Any, x2: Any, options: Json) -> None:
-    """Add a case, unless this network was recorded with inputs of these shapes before."""
+    """Add a case, unless this network has already been recorded with inputs of these shapes."""
     several = isinstance(x1, tuple | list) or isinstance(x2, tuple | list)
     shapes = "several inputs" if several else (np.shape(x1), None if x2 is None else np.shape(x2))
     more = sorted(k for k, v in options.items() if v is not None and k in ("mask_constant", "pattern", "pos_emb"))
@@ -94,7 +94,7 @@ def recorded(network: Json, x1: Any, x2: Any, options: Json) -> None:
 
 
 def triple(network: Json) -> tuple[Any, Any, Any]:
-    """Return init_fn, apply_fn, kernel_fn that record the network."""
+    """Return stand-ins for the functions init_fn, apply_fn and kernel_fn of a network, which record the network."""
 
     def init_fn(rng: Any = None, input_shape: Any = (4, 4), *rest: Any, **options: Any) -> Any:
         return (input_shape[0], 10), ()
@@ -119,7 +119,7 @@ def triple(network: Json) -> tuple[Any, Any, Any]:
 
 
 def of(layer: Any) -> Json:
-    """Return the network of a triple, or a placeholder for a triple that the test defines itself."""
+    """Return the network that a triple records, or a placeholder if the test defines the triple itself."""
     try:
         return layer[2].network
     except (AttributeError, TypeError, IndexError):
@@ -133,7 +133,7 @@ def recorder(name: str, layer: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def run(checkout: str, modules: list[str], stax: Any, nt: Any, jax: Any) -> None:
-    """Run the tests with recorders in place of layers, and restore the layers."""
+    """Run the tests with recorders in place of the layers of stax, and restore the layers afterwards."""
     from absl import flags
 
     kept = {name: getattr(stax, name) for name in dir(stax)}
@@ -175,7 +175,7 @@ def run_module(module: str) -> None:
         for cls, name in rng.sample(members, min(len(members), MOST)):
             if time.monotonic() - start < SECONDS:
                 test_now = f"{module}.{cls_name}.{name}"
-                cls(name).run(unittest.TestResult())  # its comparisons fail: they compare zeros
+                cls(name).run(unittest.TestResult())  # its comparisons can fail, because they compare zeros
         sys.stdout.write(f"{module}.{cls_name}.{test}: {len(members)}, {len(cases) - before} new\n")
 
 
@@ -189,7 +189,7 @@ def built(network: Any, stax: Any) -> Any:
 
 
 def compute(case: Case, stax: Any) -> None:
-    """Add nngp, ntk and the order of their pixels to the record, or the error if one is raised."""
+    """Compute the kernels of a case. Add nngp, ntk and the order of their axes to the case, or the error message."""
     if "error" in case or case["options"]:
         return
     get = ("nngp", "ntk", "is_reversed")
@@ -202,7 +202,7 @@ def compute(case: Case, stax: Any) -> None:
 
 
 def save(path: str) -> None:
-    """Write the cases as JSON and arrays."""
+    """Write all cases to an .npz file, as JSON and arrays."""
     arrays, texts = dict[str, Any](), list[Any]()
     for i, case in enumerate(cases.values()):
         arrays |= {f"{name} {i}": one for name, one in case.items() if isinstance(one, np.ndarray)}
@@ -218,7 +218,7 @@ def main(checkout: str, out: str, *modules: str) -> None:
     from jax.interpreters import ad
 
     for name, one in (("source_info_util", jax._src.source_info_util), ("config", jax.config)):
-        setattr(ad, name, getattr(ad, name, one))  # neural-tangents 0.6.5 expects them there
+        setattr(ad, name, getattr(ad, name, one))  # neural-tangents 0.6.5 expects these attributes there
     import neural_tangents as nt
     from neural_tangents import stax
 

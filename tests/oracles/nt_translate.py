@@ -1,12 +1,12 @@
-"""Write the networks of neural-tangents' tests as specs, compare the kernels, and keep those that minintk can express.
+"""Translate the networks of neural-tangents' tests into specs, compare the kernels, and save the cases that agree.
 
     python3 make.py python tests/oracles/nt_translate.py RECORDED.npz
 
-This command reads the output of `nt_record.py`, prints how many kernels agree and why others cannot be expressed, and
-writes neural_tangents.npz. Layers become their equivalents. SumPool, GlobalSumPool and DotGeneral by a number become
-`Scale`. `nt_cases.py` registers erf with constants, a sigmoid and Gabor. A bias of b_std = 0 in the standard
-parametrization starts at 0 and learns. Dropout with x2 equal to x1 is counted separately, because equal rows are one
-example in neural-tangents and two examples in minintk.
+This command reads the output of `nt_record.py`, prints how many kernels agree and why other networks cannot be
+expressed, and writes neural_tangents.npz. Layers are replaced by their equivalents. SumPool, GlobalSumPool and
+DotGeneral by a number use `Scale`. `nt_cases.py` defines erf with constants, a sigmoid and Gabor. With b_std = 0 in the
+standard parametrization, biases start at 0 and learn. Dropout with x2 equal to x1 is counted separately, because equal
+rows are one example in neural-tangents and two examples in minintk.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ PLAIN = {"Relu": mn.ReLU, "Abs": mn.Abs, "Gelu": mn.GELU, "Sign": mn.Sign, "Gabo
 NAMED = {
     "ABRelu", "Erf", "Sin", "Cos", "Rbf", "Exp", "Gaussian", "Hermite", "Monomial", "RectifiedMonomial",
 }  # fmt: skip
-"""Activations with the same arguments in both libraries."""
+"""Activations that have the same name and the same arguments in both libraries."""
 Json = dict[str, Any]
 
 
 class Unsaid(Exception):
-    """A network that minintk's layers cannot express. The message names the reason."""
+    """Raised for a network that minintk's layers cannot express. The message states the reason."""
 
 
 def letters(network: Json, rank: int) -> str:
-    """Return the axes of the inputs, such as "NHWC", from the first convolution or the first Dense layer."""
+    """Return the order of the input axes, e.g. "NHWC", according to the first convolution or the first Dense layer."""
 
     def first(one: Json) -> str:
         if one["layer"].startswith("Conv") and one.get("dimension_numbers"):
@@ -67,7 +67,7 @@ def flat(network: Json) -> list[Json]:
 
 
 def number(value: Any, default: float = 0.0) -> float:
-    """Return a number, the entry of an array with one entry, or the default for None."""
+    """Return the value of a number or of an array with one entry, or the default for None."""
     if isinstance(value, dict):
         if np.prod(value["shape"]) != 1:
             raise Unsaid("an array where a number stands")
@@ -76,14 +76,14 @@ def number(value: Any, default: float = 0.0) -> float:
 
 
 class Translation:
-    """The translation of one network: parametrizations found so far, and the axes and shape of the signal."""
+    """The translation of one network. It keeps the parametrizations found so far, and the signal's axes and shape."""
 
     def __init__(self, axes: str, shape: tuple[int, ...]) -> None:
         self.axes, self.shape = axes, shape
         self.parametrizations = set[str]()
 
     def sequence(self, networks: list[Json]) -> list[Any]:
-        """Return the layers of consecutive networks. FanOut, parallel and FanIn become one layer."""
+        """Return the layers of consecutive networks. FanOut, parallel and FanIn are translated into one layer."""
         found, waiting = list[Any](), [one for network in networks for one in flat(network)]
         while waiting:
             one = waiting.pop(0)
@@ -115,7 +115,7 @@ class Translation:
         return {"FanInSum": mn.Sum, "FanInProd": mn.Product, "FanInConcat": mn.Concat}[join["layer"]](*found)
 
     def weights(self, one: Json) -> Json:
-        """Return w_std and b_std."""
+        """Return the arguments of a layer for its weights: w_std, b_std and, for biases that start at 0, b_init."""
         self.parametrizations.add(one.get("parameterization", "ntk"))
         bias, scale = one.get("b_std"), number(one.get("W_std"), 1.0)
         if bias is not None and number(bias) == 0 and one.get("parameterization") == "standard":
@@ -123,7 +123,7 @@ class Translation:
         return {"w_std": scale, "b_std": number(bias)}
 
     def windows(self, one: Json, size: str, order: str) -> Json:
-        """Return the arguments of a window, with its numbers in the order height, width."""
+        """Return the arguments of a layer with windows. Sizes and strides are in the order height, width."""
         space = [axis for axis in "DHW" if axis in self.axes]
         if len(one[size]) != len(space) or len(space) not in (1, 2):
             raise Unsaid(f"{len(one[size])}-d windows")
@@ -138,7 +138,7 @@ class Translation:
         }  # fmt: skip
 
     def layer(self, name: str, one: Json) -> list[Any]:
-        """Return minintk's equivalent layers, or raise Unsaid if there are none."""
+        """Return the equivalent layers of minintk. Raise Unsaid if minintk has none."""
         space = [axis for axis in self.axes if axis in "DHW"]
         match name:
             case "Identity":
@@ -230,7 +230,7 @@ def ordered(reference: Any, reversed_: bool, axes: str) -> Any:
 
 
 def compare(case: Json, arrays: Json) -> tuple[str, str, Json]:
-    """Return the outcome of a case, the reason, and for "agrees" the row of the data file."""
+    """Return the outcome of a case, the reason, and, if the outcome is "agrees", the row of the data file."""
     if "x1" not in arrays:
         return "cannot be said", "several inputs", {}
     if case["options"]:
@@ -276,7 +276,7 @@ def compare(case: Json, arrays: Json) -> tuple[str, str, Json]:
 
 
 def write(rows: list[Json]) -> None:
-    """Write the data file."""
+    """Write neural_tangents.npz."""
     inputs, places, values = list[Any](), dict[Any, int](), list[Any]()
     for row in rows:
         row.pop("error")

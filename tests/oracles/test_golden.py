@@ -1,4 +1,4 @@
-"""Test that recorded numbers of many digits follow from their formulas, and that a wrong digit is detected."""
+"""Test that recorded reference values follow from their formulas, and that a wrong digit is detected."""
 
 from __future__ import annotations
 

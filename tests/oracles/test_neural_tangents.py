@@ -1,4 +1,4 @@
-"""Test kernels from neural-tangents' own tests (see nt_cases.py, nt_record.py, nt_translate.py)."""
+"""Compare kernels with those in neural-tangents' own tests (see nt_cases.py, nt_record.py, nt_translate.py)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.oracles.nt_cases import DATA, decode, distance, encode, read
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*by quadrature")  # the warning states how exact the kernel is
 CLOSE = 1e-8
-"""The largest allowed relative difference. For equal inputs, neural-tangents' ReLU loses half of the digits.
+"""The largest allowed relative difference. For equal inputs, neural-tangents' ReLU loses half of its digits.
 
 Therefore, six cases differ by more than 1e-10, although minintk's kernel is right to 1e-15.
 """
@@ -25,7 +25,7 @@ def names(spec: Any) -> set[str]:
 
 
 def sample() -> list[dict[str, Any]]:
-    """Return the first case of each set of layers and each parametrization."""
+    """Return the first case for each combination of a set of layers and a parametrization."""
     found: dict[Any, dict[str, Any]] = {}
     for case in CASES:
         found.setdefault((frozenset(names(decode(*case["spec"]))), case["standard"]), case)

@@ -1,7 +1,7 @@
 """Test networks against HIPS autograd, which differentiates the same networks written from their formulas.
 
 The oracle uses nothing of minintk except the names and shapes of the tensors. It receives theta as a dictionary of
-tensors, and every derivative is compared with the hand-written one to TOLERANCE.
+tensors. Every derivative of autograd is compared with minintk's hand-written derivative, to TOLERANCE.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ import minintk as mn
 Array = Any
 Tensors = dict[str, Array]
 TOLERANCE = 1e-12
-"""Tolerance relative to the largest entry: about 5000 roundings, because dot products have up to 60 terms."""
+"""Tolerance relative to the largest entry, about 5000 eps, because dot products have up to 60 terms."""
 
 
 @dataclass(frozen=True)
 class Oracle:
-    """A spec, and its function f(tensors, x) written from the formula."""
+    """A spec, and the same network as a function f(tensors, x), written from the formula."""
 
     spec: mn.Sequential
     shape: tuple[int, ...]
@@ -91,7 +91,7 @@ def padded(x: Array, top: int, bottom: int, left: int, right: int) -> Array:
 
 
 def convolved(x: Array, W: Array, stride: int = 1) -> Array:
-    """Return sum_ij x[:, p + i, q + j] W[i, j] for padded images."""
+    """Return sum_ij x[:, s p + i, s q + j] W[i, j] for padded images and stride s."""
     height, width = (n - k + 1 for n, k in zip(x.shape[1:3], W.shape[:2]))
     return sum(
         anp.dot(x[:, i : i + height : stride, j : j + width : stride], W[i, j])
@@ -321,7 +321,7 @@ def test_linearized(case: tuple[Oracle, mn.Network, Array, Array, Array]) -> Non
 
 
 def test_ten_steps_of_descent(case: tuple[Oracle, mn.Network, Array, Array, Array]) -> None:
-    """Compare with a loop over the oracle's gradients: theta <- theta - lr grad L."""
+    """Compare ten steps of `train` with a loop theta <- theta - lr grad L, with gradients from autograd."""
     oracle, net, theta, x, _ = case
     f = on_vectors(oracle, net)
     y = np.random.default_rng(1).standard_normal((len(x), net.outputs))

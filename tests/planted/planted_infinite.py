@@ -58,9 +58,9 @@ def steps_of(patch: Patch, change: Callable[[Any], Any]) -> None:
 
 @planted("NTK recursion: Tdot missing", relu_kernel)
 def _(patch: Patch) -> None:
-    """Plant Theta_(l+1) = K_(l+1) + sigma_w^2 Theta_l.
+    """Plant Theta_(l+1) = K_(l+1) + sigma_w^2 Theta_l, without the factor for the activation.
 
-    Its tau = Theta / (2 sqrt(q q')) grows as the variances shrink.
+    Then tau = Theta / (2 sqrt(q q')) grows as the variances shrink.
     """
     rows, pairs = Homogeneous.rows, Homogeneous.pairs
 
@@ -135,7 +135,7 @@ def _(patch: Patch) -> None:
 
 @planted("parametrization: fan_out for fan_in", erf_kernel)
 def _(patch: Patch) -> None:
-    """Change the finite network only, because the infinite one was built from the right row."""
+    """Change only the finite network. The program of the infinite network has been cached with the right row."""
     right = NTK.row
     infinite.program(mn.Sequential(mn.Dense(32, w_std=1.4), mn.Erf(), mn.Dense(16)), NTK(), (3,))
     patch.setattr(NTK, "row", lambda self, role, fan_in, fan_out, sigma: right(self, role, fan_out, fan_in, sigma))
@@ -158,7 +158,7 @@ def _(patch: Patch) -> None:
 
 
 def wrong_ball(patch: Patch, wrong: Callable[[Any], dict[str, float]]) -> None:
-    """Plant other constants in the heavy ball's gains: wrong(self) returns the changed constants."""
+    """Plant other constants in the gain of heavy-ball descent. wrong(self) returns {name: changed constant}."""
     descent = analytic.training.dynamics.GradientDescent
     right = descent.gain
     patch.setattr(descent, "gain", lambda self, t: right(replace(self, **wrong(self)), t))
@@ -215,7 +215,7 @@ def _(patch: Patch) -> None:
 
 
 def wrong_covariance(patch: Patch, formula: Callable[[Array, Array, Array, Array, Array], Array]) -> None:
-    """Plant another covariance, given A, K(X, X), K(x, X), K(x, x) and Theta(X, X)."""
+    """Plant another covariance, formula(A, K(X, X), K(x, X), K(x, x), Theta(X, X))."""
     right = analytic.training.gp.Ensemble.predict
 
     def predict(self: Any, x_test: Array, t: Any = np.inf, *, kind: Any = "ntk", cov: bool = False) -> Any:
@@ -252,7 +252,7 @@ HALF_BLACK = np.concatenate((IMAGES[:2], 0 * IMAGES[:1]))
 
 
 def image_network(*middle: mn.spec.Layer, **how: Any) -> mn.Sequential:
-    """Return a network: convolution, ReLU, the layers `middle`, and a Dense layer on the flattened or pooled pixels."""
+    """Return a network of a convolution, ReLU, the layers `middle`, and Dense on the flattened or pooled pixels."""
     end = [] if isinstance(middle[-1], mn.GlobalAvgPool) else [mn.Flatten()]
     first = mn.Conv2d(4, 3, w_std=1.3, b_std=0.2, **how)
     return mn.Sequential(first, mn.ReLU(), *middle, *end, mn.Dense(1, w_std=1.3))

@@ -35,9 +35,9 @@ PIXELS = np.random.default_rng(6).standard_normal((4, 4, 5, 3)) - 2.0
 
 
 def on_images(*layers: mn.spec.Layer, ensemble: int | None = None) -> list[tuple[mn.Network, Array]]:
-    """Return a network around each of the layers, with parameters that differ from its initial values.
+    """Return for each layer a network that contains it, with parameters that differ from the network's initial values.
 
-    Each layer is between two convolutions. Networks end alternately in GlobalAvgPool and Flatten, before Dense.
+    Each layer is between two convolutions. The networks end alternately in GlobalAvgPool or Flatten, and then Dense.
     """
     rng, found = np.random.default_rng(3), []
     for i, layer in enumerate(layers or IMAGE_LAYERS):
@@ -106,7 +106,7 @@ NEVER = 10**15
 
 @contextmanager
 def fast_paths(**closed: int) -> Iterator[None]:
-    """Make small networks use every fast path except those that these thresholds disable."""
+    """Make small networks use every fast path, except the fast paths whose thresholds are given (e.g. NEVER)."""
     with small_is_large(), single_threaded_blas(), pytest.MonkeyPatch.context() as patch:
         for name, value in closed.items():
             patch.setattr(THRESHOLDS, name, value)
@@ -114,7 +114,7 @@ def fast_paths(**closed: int) -> Iterator[None]:
 
 
 def fast_as_written(net: mn.Network, theta: Array, x: Array) -> None:
-    """Check that f, J v, J' u and the kernels of a fast network equal those of the plain one, `net`, up to rounding."""
+    """Check that f, J v, J' u and the kernels of the fast version of `net` equal those of `net` up to rounding."""
     fast, rng = mn.Network(net.spec, net.input_shape, net.parametrization), np.random.default_rng(0)
     f, J = net.linearize(theta, x)
     g, K = fast.linearize(theta, x)

@@ -1,4 +1,4 @@
-"""Plant errors in the learning-rate scales of kernels, of kappa, of the infinite network and of decay."""
+"""Plant errors in the learning-rate scales S of kernels, kappa, infinite networks and weight decay."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POWERS = {"forgotten": 0.0, "twice": 2.0, "S^(1/2) for S": 0.5}
 
 
 def contraction(power: float) -> Callable[[Patch], None]:
-    """Plant S^power in J S J'."""
+    """Plant J S^power J' in place of J S J'."""
     right = Contraction.scale
     return lambda patch: patch.setattr(Contraction, "scale", lambda self, t: right(self, t) ** power)
 
@@ -46,7 +46,7 @@ def lengths(power: float) -> Callable[[Patch], None]:
 
 @dataclass(frozen=True)
 class Powers(Parametrization):
-    """The rates of another parametrization raised to a power."""
+    """A parametrization whose learning rates for SGD are those of another one, raised to a power."""
 
     of: Parametrization
     power: float
@@ -57,7 +57,7 @@ class Powers(Parametrization):
 
 
 def recursion(power: float) -> Callable[[Patch], None]:
-    """Plant S^power in the infinite network's recursion, without a check that the limit exists."""
+    """Plant S^power in the recursion of the infinite network, and skip the check that the limit exists."""
 
     def plant(patch: Patch) -> None:
         def program(spec: Any, of: Parametrization, shape: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Plant errors in attention, padding, LayerNorm's kernels and lifted networks (see `planted`)."""
+"""Plant errors in attention, padding, the kernels of LayerNorm, and lifted networks (see `planted`)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def written_out() -> None:
     share = seen / seen.sum(-1, keepdims=True)
     K = np.einsum("ni,nmij,mj->nm", share, K, share)
     found = an.kernel(mn.Sequential(HEADS, mn.MaskedAvgPool(), mn.Dense(1))).both(X)
-    for name, k, want in (("NNGP", found.nngp, K), ("NTK", found.ntk, 3 * K)):  # the keys' weights add nothing
+    for name, k, want in (("NNGP", found.nngp, K), ("NTK", found.ntk, 3 * K)):  # the keys' weights contribute nothing
         testing.assert_close(name, k, want, 1e-13)
 
 

@@ -1,4 +1,4 @@
-"""Plant errors in branches, factors and masks of finite and infinite networks (see `planted`)."""
+"""Plant errors in branches, products and masks of finite and infinite networks (see `planted`)."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _(patch: Patch) -> None:
 
 
 def uncached(patch: Patch) -> None:
-    """Do not cache the programs of a wrong rule."""
+    """Disable the cache of programs, so that no program with a wrong rule remains."""
     module = sys.modules["analytic.kernels"]
     patch.setattr(module, "_program", vars(module)["_program"].__wrapped__)
 

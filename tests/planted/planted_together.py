@@ -1,4 +1,4 @@
-"""Plant errors in the division of a kernel into tiles and blocks. They change only its last bits."""
+"""Plant errors in the division of a kernel into tiles and blocks. The errors change only the kernel's last bits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.planted.planting import planted
 
 
 def inside_a_tile(patch: Patch) -> None:
-    """Plant blocks with an additional row."""
+    """Plant blocks with one row too many, so that blocks end inside a tile."""
     right = streaming.block_size
     patch.setattr(streaming, "block_size", lambda *how: right(*how) + 1)
 
@@ -27,7 +27,7 @@ planted("blocks of images that begin inside a tile", bits_of_images)(inside_a_ti
 
 
 def in_blocks(patch: Patch, change: Any) -> None:
-    """Plant `change` in the evaluation of a block of rows."""
+    """Apply `change` to the evaluated kernel of every block of rows."""
     right = rows.VectorEngine.at
     patch.setattr(rows.VectorEngine, "at", lambda self, place: change(right(self, place)))
 

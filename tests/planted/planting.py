@@ -11,7 +11,7 @@ from tests.kit.laws import Array, Patch
 
 @dataclass(frozen=True)
 class Planted:
-    """An error: its description, how to plant it, and the law that must fail on it."""
+    """A planted error, with its description, a function that plants it, and the law that must fail on it."""
 
     error: str
     plant: Callable[[Patch], None]
@@ -22,7 +22,7 @@ PLANTED: list[Planted] = []
 
 
 def planted(error: str, law: Callable[[], None]) -> Callable[[Callable[[Patch], None]], None]:
-    """Add an error to the list."""
+    """Return a decorator that adds an error to PLANTED. The decorated function plants the error."""
     return lambda plant: PLANTED.append(Planted(error, plant, law))
 
 
@@ -30,7 +30,7 @@ def planted(error: str, law: Callable[[], None]) -> Callable[[Callable[[Patch], 
 
 
 def change_gradient(patch: Patch, kind: type[Any], wrong: Callable[[Any, Array, Any], None]) -> None:
-    """Call wrong(J, u, dw) after kind.vjp, to change the gradients dw that it has written."""
+    """Make kind.vjp call wrong(J, u, dw) at its end, to change the gradients dw that it has computed."""
     right = kind.vjp
 
     def vjp(self: Any, u: Array, dw: Any) -> Any:
@@ -43,7 +43,7 @@ def change_gradient(patch: Patch, kind: type[Any], wrong: Callable[[Any, Array, 
 
 
 def weights_by(patch: Patch, kind: type[Any], parameters: Callable[[Any], Any]) -> None:
-    """Plant dW without the multiplier.
+    """Plant the gradient dW without the multiplier of the weights.
 
     parameters : function that returns the parameters of a Jacobian of this kind.
     """
@@ -70,7 +70,7 @@ def with_parameters(J: Any, **wrong: Any) -> Any:
 
 
 def without_weights(patch: Patch, kind: type[Any]) -> None:
-    """Plant a jvp that omits the weights' own change."""
+    """Plant a jvp that omits the term of dW."""
     right = kind.jvp
 
     def jvp(self: Any, dw: Any, dx: Any) -> Any:
@@ -81,7 +81,7 @@ def without_weights(patch: Patch, kind: type[Any]) -> None:
 
 
 def multiplier_twice(patch: Patch, bound: type[Any]) -> None:
-    """Plant m^2 for m in jvp, vjp and gram alike. Only a comparison with outputs detects this."""
+    """Plant m^2 for the multiplier m in jvp, vjp and gram. Only a comparison with outputs detects this error."""
     right = bound.__call__
 
     def call(self: Any, w: Any, x: Array) -> Any:
@@ -92,7 +92,7 @@ def multiplier_twice(patch: Patch, bound: type[Any]) -> None:
 
 
 def first_members_weights(patch: Patch, bound: type[Any]) -> None:
-    """Plant the first member's weights for all members of an ensemble."""
+    """Make all members of an ensemble use the weights of the first member."""
     right = bound.__call__
 
     def call(self: Any, w: Any, x: Array) -> Any:
@@ -103,7 +103,7 @@ def first_members_weights(patch: Patch, bound: type[Any]) -> None:
 
 
 def gram_with(patch: Patch, kind: type[Any], wrong: Callable[[Any], dict[str, Any]]) -> None:
-    """Plant other parameters in a layer's gram: wrong(parameters) returns the changed parameters."""
+    """Plant other parameters in a layer's gram. wrong(parameters) returns {name: changed parameter}."""
     right = kind.gram
 
     def gram(self: Any, u: Array, other: Any, v: Array, kernel: Any) -> Any:

@@ -1,11 +1,11 @@
-"""Run files as in a browser, where no thread or process can start and no file can be mapped.
+"""Run files under the restrictions of a browser, where no thread or process can start and no file can be mapped.
 
     python tests/project/browser.py FILE.py NOTEBOOK.md ...
 
 An audit hook, which no code can bypass, raises an error for processes and maps.  Threads and the processes of
-multiprocessing fail in the functions that start them.  The errors are Pyodide's, except that Pyodide imitates mmap.
-The system reports four cores, so that code that uses threads tries to start some.  The last line printed is a JSON
-object with the numbers of threads, processes and maps that were requested.
+multiprocessing fail in the functions that start them.  The errors are those of Pyodide, except that Pyodide imitates
+mmap.  The system reports four cores, so that code with threads tries to start them.  The last line printed is a JSON
+object with the numbers of threads, processes and maps that the files requested.
 """
 
 import _thread
@@ -24,11 +24,11 @@ from typing import Any
 ASKED: Counter[str] = Counter()
 
 CELL = re.compile(r"^```\{code-cell\}.*\n((?::.*\n)*)((?s:.*?))^```$", re.M)
-"""A cell of a notebook: its options, its code."""
+"""Matches a code cell of a notebook. Group 1 is its options, group 2 its code."""
 
 
 def refuse(event: str, arguments: tuple[Any, ...]) -> None:
-    """Raise OSError for processes and maps, as an audit hook."""
+    """Raise OSError if an audit event starts a process or maps a file."""
     if event in ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "os.exec", "os.spawn"):
         ASKED["processes"] += 1
         raise OSError(errno.ENOSYS, "this system does not support processes")
@@ -38,24 +38,24 @@ def refuse(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def no_thread(*arguments: Any, **settings: Any) -> None:
-    """Replace the function that starts a thread."""
+    """Count the request and raise RuntimeError, in place of the function that starts a thread."""
     ASKED["threads"] += 1
     raise RuntimeError("can't start new thread")
 
 
 def no_process(*arguments: Any) -> None:
-    """Replace the function that multiprocessing calls without an audit event."""
+    """Raise OSError, in place of a function of multiprocessing that starts a process without an audit event."""
     refuse("os.fork", ())
 
 
 def cells(notebook: Path) -> list[str]:
-    """Return the code of each cell of a notebook, after empty lines that preserve its line numbers."""
+    """Return the code of each cell of a notebook. Empty lines before the code preserve its line numbers."""
     text = notebook.read_text(encoding="utf-8")
     return ["\n" * text.count("\n", 0, found.start(2)) + found[2] for found in CELL.finditer(text)]
 
 
 def close() -> None:
-    """Behave like a browser until the process ends."""
+    """Impose the restrictions of a browser on this process until it ends."""
     importlib.import_module("matplotlib.font_manager")  # its first import may start processes to find fonts
 
     for name in ("numba", "cupy", "resource"):

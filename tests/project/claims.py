@@ -39,7 +39,7 @@ that fail if the sentence is false, or why it claims nothing of this library: {j
 
 
 def claims(name: str, text: str) -> Iterator[str]:
-    """Yield the sentences and rows of tables that claim something."""
+    """Yield the sentences and table rows that contain a claim (see `CLAIM`)."""
     parts = [text]
     if name.endswith(".py"):
         lone = [node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Expr)]
@@ -51,7 +51,7 @@ def claims(name: str, text: str) -> Iterator[str]:
 
 
 def fault(evidence: str) -> str:
-    """Return what is wrong with an entry's evidence: "" if it is a kind, or names tests and commands that exist."""
+    """Return the fault of an entry's evidence, or "" if it is a kind or names tests and commands that exist."""
     for one in () if evidence in KINDS else re.split(r", (?=tests/|python3 )", evidence):
         (path, _, test), words = one.partition("::"), one.split()
         run, at = one.startswith("python3 make.py ") and words[2] in COMMANDS, ROOT / path
@@ -63,7 +63,7 @@ def fault(evidence: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Compare the claims with the record, or enter them; return the exit status."""
+    """Compare the claims with the record, or enter new claims into it. Return the exit status."""
     record: dict[str, dict[str, str]] = tomllib.loads(RECORD.read_text("utf-8"))
     names = sorted({path.relative_to(ROOT).as_posix() for pattern in FILES for path in ROOT.glob(pattern)})
     found = {name: [*claims(name, (ROOT / name).read_text("utf-8"))] for name in names if name not in LEFT_OUT}

@@ -1,9 +1,9 @@
-"""Delete satellites from a copy of the checkout and run the core's tests there.
+"""Delete satellites from a copy of the checkout, and run the tests of the core in the copy.
 
     python3 make.py deletions [speed laboratory course large beyond examination lifting all]
 
-Without names, each satellite in turn is deleted, and the laws and doctests run.  Then all are deleted, and every test
-of the core runs.  Tests that import a deleted satellite are deleted with it and listed.
+Without names, each satellite in turn is deleted, and the laws and doctests run.  Then all satellites are deleted, and
+every test of the core runs.  Tests that import a deleted satellite are deleted too, and are listed.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ SATELLITES = {
     "examination": ("minintk/examination",),
     "lifting": ("minintk/lifting", "minintk/more_layers"),
 }
-"""{satellite: its folders}; the tests of a folder are in tests/ under the same path."""
+"""{satellite: its folders}. The tests of a folder are in tests/, under the same path."""
 
 NEEDED_BY = {"laboratory": "examination"}
 """{satellite: the satellite that is deleted with it, because it depends on it}."""
 
 WHOLE = ("tests/project", "tests/docs", "tests/planted", "tests/mutants", "tests/course", "examples")
-"""Folders about the project as a whole, including its satellites."""
+"""Folders that test or document the whole project, including its satellites. They are always deleted."""
 
 
 QUIETLY = "-p", "no:cacheprovider", "--ignore=tests/device"
 
 
 def deleted(names: list[str]) -> list[str]:
-    """Return the folders of these satellites."""
+    """Return the folders of these satellites and of the satellites that depend on them."""
     gone = names + [NEEDED_BY[name] for name in names if name in NEEDED_BY]
     return [folder for name in gone for folder in SATELLITES[name]]
 
@@ -60,7 +60,7 @@ def imported(path: Path) -> frozenset[str]:
 
 
 def left_out(root: Path, folders: list[str]) -> list[Path]:
-    """Return the files under tests/ that import one of the folders, or a helper that does."""
+    """Return the files under tests/ that import a module in one of the folders, directly or through a helper."""
     files, out = sorted((root / "tests").rglob("*.py")), set[Path]()
     gone = tuple(f"{folder}/" for folder in folders)
     while True:
@@ -74,7 +74,7 @@ def left_out(root: Path, folders: list[str]) -> list[Path]:
 
 
 def run(names: list[str], everything: bool) -> int:
-    """Delete these satellites, run the tests and report. Return pytest's exit status."""
+    """Delete these satellites from a copy, run the tests there, and print the result. Return pytest's exit status."""
     start, folders = time.monotonic(), deleted(names)
     with tempfile.TemporaryDirectory() as place:
         root = Path(place)
@@ -105,7 +105,7 @@ def run(names: list[str], everything: bool) -> int:
 
 
 def main() -> int:
-    """Run the requested deletions."""
+    """Run the requested deletions, and return the largest exit status."""
     asked = sys.argv[1:] or [*SATELLITES, "all"]
     runs = [(list(SATELLITES), True) if name == "all" else ([name], False) for name in asked]
     return max([run(*what) for what in runs])

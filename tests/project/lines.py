@@ -1,4 +1,4 @@
-"""Count the lines of both packages by circle and room: code, docstrings, comments, blank.
+"""Count the lines of code, docstrings and comments, and the blank lines, of each circle and room of both packages.
 
 python3 make.py python tests/project/lines.py
 """
@@ -24,16 +24,16 @@ LIMITS = {
     "core": 18_720, "speed": 3_440, "laboratory": 4_000, "course": 2_300, "large": 1_800, "beyond": 3_000,
     "lifting": 1_800, "examination": 1_200,
 }  # fmt: skip
-"""{circle: most lines}.  The core's include 112 for the closed form of Hardtanh, and 160 for ends of steep activations.
-Those of speed include 140 for pairs of vectors on a GPU, which are two to three times as fast there.
-Those of the examination include 40 for networks that start like the one examined."""
+"""{circle: maximum number of lines}.  The core's limit includes 112 lines for the closed form of Hardtanh, and 160 for
+ends of steep activations.  The limit of speed includes 140 lines for pairs of vectors on a GPU (two to three times as
+fast).  The limit of the examination includes 40 lines for networks that start like the network examined."""
 
 DEBT: dict[str, int] = {}
-"""{circle: lines by which it may exceed its limit for now}.  These numbers may only decrease."""
+"""{circle: number of lines by which it may exceed its limit for now}.  The numbers may only decrease."""
 
 
 def kinds(text: str) -> Counter[str]:
-    """Count the lines of a file by kind; a line with code and a comment is code."""
+    """Count the lines of a file by kind. A line with code and a comment counts as code."""
     lines = text.splitlines()
     found = dict.fromkeys(range(1, len(lines) + 1), "code")
     for node in ast.walk(ast.parse(text)):
@@ -48,7 +48,7 @@ def kinds(text: str) -> Counter[str]:
 
 
 def circle(path: str) -> str:
-    """Return the circle of a file of the packages."""
+    """Return the circle that contains this file: a satellite or the core."""
     for name, folders in SATELLITES.items():
         if path.startswith(tuple(f"{folder}/" for folder in folders)):
             return name
@@ -67,7 +67,7 @@ def counted() -> dict[tuple[str, str], Counter[str]]:
 
 
 def tour() -> str:
-    """Return docs/tour.md with the current number of lines of each file in its tables."""
+    """Return the text of docs/tour.md, with the current number of lines of each file in its tables."""
 
     def row(found: re.Match[str]) -> str:
         return f"{found[1]}{len((ROOT / found[2]).read_text(encoding='utf-8').splitlines())} |"

@@ -1,8 +1,8 @@
 """Build the wheel and the sdist, and test them in new environments: `python3 make.py package [--only 3.12]`.
 
-Both are in dist/.  The wheel built from the sdist must have the same files as the wheel.  For each of PYTHONS on the
-PATH, the wheel with the extra test is installed into a new environment.  `minintk doctor` and, outside the checkout,
-the tests of TESTS run there.  The exit status is 1 if anything fails.
+Both are written to dist/.  A wheel built from the sdist must contain the same files as the wheel.  For each Python of
+PYTHONS on the PATH, the wheel with the extra `test` is installed into a new environment.  There, `minintk doctor` and,
+outside the checkout, the tests in TESTS run.  The exit status is 1 if anything fails.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def build(place: Path) -> tuple[Path, Path]:
 
 
 def pythons(only: list[str] | None) -> Iterator[tuple[str, str]]:
-    """Yield (version, path) of each Python that runs."""
+    """Yield (version, path) of each requested Python that is on the PATH and runs."""
     for version in only or PYTHONS:
         path = shutil.which(f"python{version}")
         if path and subprocess.run([path, "-c", ""], capture_output=True, check=False).returncode == 0:

@@ -4,11 +4,11 @@
     python3 make.py release-check --rows "test|lint"  some rows
     python3 make.py release-check --table             only write the table of what ran so far
 
-A green row is not run again until a file that it reads changes, unless `--again` is given.  lint, docs, test,
-package, course and browser read every tracked file.  The other rows read programs without docstrings and comments, so
-edited prose leaves them green; `PASSED_BY` says which folders they do not read at all.
-Records and table are in benchmarks/release.jsonl and release.md, which no row reads.  The messages of a row are in
-.release/NAME.log.  The exit status is 1 unless every row is green.
+A green row is run again only if a file that it reads has changed, or with `--again`.  lint, docs, test, package, course
+and browser read every tracked file.  The other rows read programs without docstrings and comments, so they remain green
+if only prose changes.  `PASSED_BY` lists the folders that rows do not read at all.
+The records are in benchmarks/release.jsonl and the table is in release.md.  No row reads these files.  The output of a
+row is in .release/NAME.log.  The exit status is 1 unless every row is green.
 """
 
 from __future__ import annotations
@@ -58,17 +58,17 @@ ROWS: dict[str, list[str]] = {
     "reproduce": [MAKE, "python", "-m", "minintk", "reproduce", "--scale", "small", "--out", ".release/reproduce"],
     "bench": [MAKE, "bench", "--quick", "--out", ".release/bench"],
 }
-"""{row: arguments of Python}, with quick rows first in each group."""
+"""{row: command-line arguments of Python}. Quick rows come first in each group."""
 
 PROGRAMS = re.compile("test-all|lowest|newest|deletions|verify|draw|mup|fuzz|storms|explore|mutants|repl|repro|bench")
-"""Rows that read only programs."""
+"""Matches rows that read only programs, i.e. Python files without docstrings and comments."""
 PASSED_BY = {
     "fuzz|storms|explore|mutants": ("docs/", "course/", "tests/project/", "benchmarks/", "examples/"),
     "verify|draw|mup": ("docs/", "course/", "tests/", "benchmarks/", "examples/"),
     "replicate|reproduce": ("docs/", "course/", "tests/", "benchmarks/"),
     "bench": ("docs/", "course/", "tests/", "examples/"),
 }
-"""{rows: folders that they do not read}."""
+"""{pattern of rows: folders that these rows do not read}."""
 HEAD = """# What a release has to pass
 
 `python3 make.py release-check` runs these rows and writes this table. A row is old if a file that it reads has changed
@@ -93,14 +93,14 @@ class Record:
 
 
 def git(*arguments: str) -> str:
-    """Return what a git command prints."""
+    """Run a git command and return its output."""
     done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
     return done.stdout.strip()
 
 
 @cache
 def program(text: str) -> str:
-    """Return the syntax tree of a Python file without its docstrings."""
+    """Return the syntax tree of a Python file as text, without docstrings."""
     tree = ast.parse(text)
     for node in ast.walk(tree):
         if isinstance(body := getattr(node, "body", None), list):
@@ -109,7 +109,7 @@ def program(text: str) -> str:
 
 
 def files_hash(row: str) -> str:
-    """Return a hash of the files that the row reads, as they are now."""
+    """Return a hash of the current content of the files that the row reads."""
     elsewhere = next((folders for rows, folders in PASSED_BY.items() if re.match(rows, row)), ())
     found = hashlib.sha256()
     for name in git("ls-files").splitlines():
@@ -126,7 +126,7 @@ def files_hash(row: str) -> str:
 
 
 def python_of(row: str) -> str | None:
-    """Return the Python that runs a row, or None if it is not on the PATH."""
+    """Return the path of the Python that runs a row, or None if that Python is not on the PATH."""
     if (found := re.search(r"\d\.\d+$", row)) is None:
         return sys.executable if os.environ.get("VIRTUAL_ENV") is None else shutil.which("python3")
     python = shutil.which(f"python{found[0]}")
@@ -135,7 +135,7 @@ def python_of(row: str) -> str | None:
 
 
 def run(row: str) -> Record:
-    """Run a row, and write its messages to its log."""
+    """Run a row, write its output to its log, and return the record."""
     python, start, at = python_of(row), time.monotonic(), time.strftime("%Y-%m-%d %H:%M")
     head, files = git("rev-parse", "--short", "HEAD"), files_hash(row)
     where = f"Python {re.search(r'[0-9.]+$', row)[0] if 'newest' in row else platform.python_version()}"  # type: ignore[index]
@@ -159,7 +159,7 @@ def records() -> dict[str, Record]:
 
 
 def table(found: dict[str, Record]) -> str:
-    """Return all rows as a Markdown table."""
+    """Return the results of all rows as a Markdown table."""
     now = {row: files_hash(row) for row in found}
     lines = ["| row | result | minutes | commit | when | with | last line |", "| --- " * 7 + "|"]
     for row in ROWS:

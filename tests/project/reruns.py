@@ -16,26 +16,26 @@ from tests.kit.arrays_under_test import namespace
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 Found = dict[str, Any]
 Case = tuple[dict[str, Any], Callable[[Found], None], Found]
-"""The arguments of a small run, the check of its numbers, and wrong numbers on which the check must fail."""
+"""The arguments of a small run, the check of its results, and wrong results on which the check must fail."""
 
 
 def importable(monkeypatch: pytest.MonkeyPatch, *shared: str) -> None:
-    """Make the modules of examples/ importable, as they are for scripts. shared : modules that scripts import."""
+    """Make the modules of examples/ importable, as they are for scripts. shared : modules that the scripts import."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
     for name in shared:
         monkeypatch.setitem(sys.modules, name, importlib.import_module(name))
 
 
 def scripts(papers: Mapping[str, Any], long: set[str]) -> list[Any]:
-    """Return the scripts to parametrize with. Those that take more than a few seconds are marked slow."""
+    """Return the scripts for parametrize. The scripts in `long` take more than a few seconds and are marked slow."""
     assert long <= set(papers)
     return [pytest.param(name, marks=pytest.mark.slow if name in long else ()) for name in sorted(papers)]
 
 
 def check_script(name: str, case: Case, folder: Path) -> None:
-    """Run a reduced script.
+    """Run a script at reduced size.
 
-    Its numbers must pass their check, its files must exist, and the check must fail on wrong numbers.
+    Its results must pass the check, its files must exist, and the check must fail on wrong results.
     """
     arguments, check, wrong = case
     setting = importlib.import_module("common").Setting(name, folder)
@@ -48,7 +48,7 @@ def check_script(name: str, case: Case, folder: Path) -> None:
 
 
 def on_standin(monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> list[int]:
-    """Make `placed` of these modules move arrays to the strict stand-in. Return a list that grows with each call."""
+    """Make `placed` of these modules move arrays to the strict stand-in. Return a list with an entry for each call."""
     moved: list[int] = []
 
     def placed(*arrays: Any) -> tuple[Any, ...]:

@@ -1,9 +1,9 @@
-"""Compare the public surface with surface.txt: every public name, its parameters, and the members of its classes.
+"""Compare the public surface (every public name, its parameters, and the members of its classes) with surface.txt.
 
     python -m tests.project.surface             fails if the packages offer other names or parameters than surface.txt
     python -m tests.project.surface --update    records a change of the interface, which belongs in the changelog
 
-A line is `name(parameters) members`; = marks a parameter that may be left out.
+A line is `name(parameters) members`. An equals sign marks an optional parameter.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MODULES = (
     "minintk", "minintk.datasets", "minintk.diagnostics", "minintk.grade", "minintk.more_layers", "minintk.spec.zoo",
     "minintk.testing", "minintk.training.checkpoints", "analytic", "analytic.textbook", "analytic.verify",
 )  # fmt: skip
-"""Modules whose public names are those in `__all__` or, if it is missing, those that they define."""
+"""Modules with public names. The names are those in `__all__` or, if it is missing, those that the module defines."""
 
 
 def call(thing: Any) -> str:
@@ -43,7 +43,7 @@ def call(thing: Any) -> str:
 
 
 def own(thing: type) -> list[type]:
-    """Return the class and its bases that are defined in the two packages."""
+    """Return those classes of the method resolution order that are defined in the two packages."""
     return [c for c in thing.__mro__ if c.__module__.startswith(("minintk", "analytic"))]
 
 
@@ -71,20 +71,20 @@ def public(module: ModuleType) -> list[str]:
 
 
 def surface() -> str:
-    """Return the lines of all public names, sorted."""
+    """Return the text of surface.txt for the current packages: a line for each public name, sorted."""
     modules = [importlib.import_module(name) for name in MODULES]
     lines = {line(f"{module.__name__}.{name}", getattr(module, name)) for module in modules for name in public(module)}
     return "".join(f"{one}\n" for one in sorted(lines))
 
 
 def changes(old: str, new: str) -> list[str]:
-    """Return the lines that differ, old lines after "- " and new lines after "+ "."""
+    """Return the lines that differ. Old lines begin with "- ", new lines with "+ "."""
     a, b = old.splitlines(), new.splitlines()
     return [f"- {one}" for one in a if one not in b] + [f"+ {one}" for one in b if one not in a]
 
 
 def main(arguments: list[str]) -> int:
-    """Compare the packages with the record, or rewrite it; return the exit status."""
+    """Compare the packages with the record, or rewrite the record. Return the exit status."""
     if "--update" in arguments:
         RECORD.write_text(surface(), encoding="utf-8")
     found = changes(RECORD.read_text(encoding="utf-8"), surface())

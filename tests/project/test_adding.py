@@ -1,4 +1,4 @@
-"""Test that the examples of docs/reference/extending.md obey the laws of all classes, and wrong variants do not."""
+"""Test that the examples of docs/reference/extending.md obey the laws of their classes, and wrong variants do not."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("[0-9]*.md"))
 QUICK = {"2-kernels"}
-"""Notebooks that take a few seconds; the others are marked slow."""
+"""Notebooks that run in a few seconds. The other notebooks are marked slow."""
 
 VERIFY = """
 import sys
@@ -68,9 +68,9 @@ print(run.history.last)
 
 
 def printed(*paths: Path) -> list[str]:
-    """Run files as in a browser and return the lines that they print. If a file fails, raise AssertionError.
+    """Run files as in a browser, and return the lines that they print. Raise AssertionError if a file fails.
 
-    The last line counts the threads, processes and maps that were requested.
+    The last line contains the numbers of threads, processes and maps that the files requested.
     """
     settings = os.environ | {"MPLBACKEND": "agg", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "4"}
     command = [sys.executable, str(HERE / "browser.py"), *map(str, paths)]
@@ -92,7 +92,7 @@ def written(folder: Path, code: str) -> Path:
 
 
 def test_thirty_lines(tmp_path: Path) -> None:
-    """The README's code prints the output shown there, up to the last digit."""
+    """In a browser, the README's code prints the output shown there, up to one unit in the last digit."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     code, shown = (text.split(f"```{kind}\n")[1].split("```")[0] for kind in ("python", "text"))
     said = printed(written(tmp_path, code))[:-1]
@@ -115,7 +115,7 @@ def test_a_small_verify(tmp_path: Path) -> None:
 
 def test_the_grader_without_its_isolation(tmp_path: Path) -> None:
     asked = run(written(tmp_path, GRADER.format(tiny=str(ROOT / "tests" / "minintk" / "grade"))))
-    assert asked["processes"] == 1  # by the last call, whose error says what to do instead
+    assert asked["processes"] == 1  # from the last call, whose error says what to do instead
 
 
 @pytest.mark.parametrize(

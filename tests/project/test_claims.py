@@ -28,7 +28,7 @@ def f():
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a folder with a README of one claim, a test for it, and the record of both."""
+    """Return a folder with a README that makes one claim, a test of this claim, and the record that links the two."""
     for name, text in {
         "README.md": "It is exact. It is small.\n",
         "tests/test_it.py": "def test_it() -> None: ...\n",

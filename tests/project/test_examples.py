@@ -1,4 +1,4 @@
-"""Test that every example runs at reduced size, returns what it claims, and draws a figure."""
+"""Test that every example runs at reduced size, that its results support its claims, and that it draws a figure."""
 
 import importlib
 import importlib.util
@@ -23,7 +23,7 @@ PAPERS = {
     for path in Path(__file__).parent.glob("test_examples_*.py")
     for name in getattr(importlib.import_module(f"tests.project.{path.stem}"), "PAPERS", ())
 }
-"""The scripts that rerun papers. They have their own tests."""
+"""The scripts that rerun papers. Other files test these scripts."""
 
 REDUCED: dict[str, dict[str, Any]] = {
     "authors_by_attention": {"sizes": (80,), "test": 80, "width": 16, "steps": 30},
@@ -63,7 +63,7 @@ LONG = {
     "learning_rate_transfer",
     "local_pooling", "mean_of_networks", "nonlinear_feature_learning", "trainable_depth",
 }  # fmt: skip
-"""Examples marked slow. Laws of the default tests cover what they show."""
+"""Examples marked slow. Laws in the default tests cover their claims."""
 
 HELPERS = {
     "replicate",
@@ -82,7 +82,7 @@ HELPERS = {
     "table",
     "windows",
 }
-"""Modules that scripts of the papers share, that run all scripts, or that draw them for the documentation."""
+"""Modules of examples/ that are not examples. Scripts share them, or they run the scripts or draw their results."""
 
 
 def load(name: str) -> Any:
@@ -101,9 +101,9 @@ def check_backprop(found: dict[str, float]) -> None:
 
 
 def check_authors(found: dict[str, float]) -> None:
-    """Check that accuracy is better than chance by 3 standard errors.
+    """Check that the accuracy exceeds chance by 3 standard errors.
 
-    Networks may differ from the NTK by their scatter and 1 / width.
+    Networks may differ from the NTK by their scatter and by 1 / width.
     """
     for name in ("NNGP", "NTK", "networks"):
         assert found[f"{name}, 80"] - 3 / 1.96 * found[f"{name}, 80 ±"] > 0.5
@@ -122,7 +122,7 @@ def convolved(k: Array) -> Array:
 
 
 def kernels_by_hand(x: Array, images: Array, depth: int) -> dict[str, Array]:
-    """Return kernels of `depth` layers (3 x 3, ReLU), an end and Dense, from all pairs of pixels."""
+    """Return kernels of `depth` 3 x 3 ReLU convolutions, Flatten or pooling, and Dense, from all pairs of pixels."""
     found: dict[str, list[Array]] = {f"{end} {kind}": [] for end in ("flatten", "pool") for kind in ("NNGP", "NTK")}
     for a in x:
         k, t = np.einsum("ij,nkl->nijkl", a, images), np.zeros((len(images), 8, 8, 8, 8))
@@ -142,7 +142,7 @@ def kernels_by_hand(x: Array, images: Array, depth: int) -> dict[str, Array]:
 
 
 def check_regression(found: dict[str, float]) -> None:
-    """Recompute the results for 20 images with kernels by hand. 120 images exceed a linear kernel's accuracy, .82.
+    """Recompute the errors for 20 images by `kernels_by_hand`. With 120 images, accuracy exceeds a linear kernel's .82.
 
     The errors of the four kernels differ by more than .15 %. The example, in float32, is within .01 % of these errors.
     """
@@ -184,7 +184,7 @@ def check_norms(found: dict[str, float]) -> None:
     theory |= {"|dh1|": 0.5, "|dh2|": 0.5, "|dh3|": 0}
     assert all(abs(found[name] - power) < 0.07 + found[f"{name} ±"] for name, power in theory.items())
     assert all(found[f"{name} ±"] < 0.1 for name in theory)
-    assert abs(found["|h3|"] + 0.5) < 2 * found["|h3| ±"] < 1  # a Gaussian's logarithm scatters
+    assert abs(found["|h3|"] + 0.5) < 2 * found["|h3| ±"] < 1  # the log of a Gaussian has a large variance
     assert found["largest distance from the edge, D >= 512"] < 0.05
 
 
@@ -223,11 +223,11 @@ def check_catapult(found: dict[str, float]) -> None:
         assert np.isnan(end := found[f"{name}: largest lr x sharpness at the end"]) or end < 2
     for name in ("muP, start", "muP, after 30 steps", "NTK, start", "NTK, after 30 steps"):
         assert abs(found[f"exponent, {name}"]) < 0.1 + found[f"exponent, {name} ±"] < 0.4
-    assert found["exponent, standard, start"] > 0.5  # 1 where the width is much larger than the inputs' 64
+    assert found["exponent, standard, start"] > 0.5  # tends to 1 for widths much larger than the input dimension (64)
 
 
 def check_edge(found: dict[str, float]) -> None:
-    """Check that the sharpness of the third run still rises towards the edge after so few steps."""
+    """Check that the sharpness is near the edge of stability. In the third run, it still rises after so few steps."""
     for fraction, least in ((1.5, 1.9), (2, 1.9), (3, 1.2)):
         name = f"lr = 2 / ({fraction} s)"
         assert found[f"{name}: at the start"] < 1.4
@@ -237,7 +237,7 @@ def check_edge(found: dict[str, float]) -> None:
 
 
 def check_hierarchy(found: dict[str, float]) -> None:
-    """Check the slopes -1 (frozen) and -2 (with O4) within their intervals and .2. ReLU gains nothing."""
+    """Check the slopes -1 (frozen, + O3) and -2 (+ O4) up to their intervals plus .2. All slopes of ReLU are equal."""
     for phi, powers in {"tanh": (-1, -1, -2), "erf": (-1, -1, -2), "ReLU": (-0.75, -0.75, -0.75)}.items():
         for order, power in zip(("frozen kernel", "+ O3", "+ O3 + O4"), powers, strict=True):
             for what in ("kernel", "outputs"):
@@ -274,7 +274,7 @@ def check_finite_width(found: dict[str, float]) -> None:
 
 
 def check_laziness(found: dict[str, float]) -> None:
-    """Check that kappa has slopes -1/2 and 0, up to .15 for the largest n, and movement -1 and 0."""
+    """Check the exponents of kappa (-.42, .08) and of the kernel movement (-1, 0), up to .15 plus twice the error."""
     for what, (ntk, free) in {"kappa": (-0.42, 0.08), "kernel movement": (-1.0, 0.0)}.items():
         for scaling, theory in (("NTK", ntk), ("mean field", free)):
             name = f"{what}, 2 layers, {scaling}"
@@ -282,7 +282,7 @@ def check_laziness(found: dict[str, float]) -> None:
 
 
 def check_rates(found: dict[str, float]) -> None:
-    """Check that J S J' is the step to second order in lr, and that J J' is off by a power of n.
+    """Check that J S J' predicts a step up to second order in lr, and that J J' is wrong by a power of n.
 
     Kappa scales as in `laziness`.
     """
@@ -310,7 +310,7 @@ def check_path(found: dict[str, float]) -> None:
 
 
 def check_means(found: dict[str, Any]) -> None:
-    """Check that extrapolation from two widths to 1/n = 0 gives c. At width 48, the value is significantly below 0."""
+    """Check that extrapolation from two widths to 1/n = 0 gives c, and that the value at n = 48 is clearly negative."""
     for t in (1, 2, 4):
         start, measured = f"1 hidden, tanh, t = {t}: 1/n -> 0", found[f"1 hidden, tanh, t = {t}: n = 48"]
         assert abs(found[start][2]) < 4.5
@@ -325,14 +325,14 @@ def check_lift(found: dict[str, float]) -> None:
 
 
 def check_pooling(found: dict[str, Any]) -> None:
-    """Check that the accuracy of each read-out is far above chance, which is a tenth."""
+    """Check that the accuracy of each read-out is far above chance (10 %)."""
     for name in ("B = 1", "B = 3", "B = 8"):
         assert min(found[name], found[f"{name}, flips"]) > 0.75
         assert found[f"{name}: ms"] > 0
 
 
 def test_mirrored_images_need_no_larger_system() -> None:
-    """Outputs equal those of regression on the images and their mirror images."""
+    """The outputs equal those of a regression on the images and their mirror images, a system of twice the size."""
     example: Any = importlib.import_module("examples.local_pooling")
     one, two = example.data(None, 16, 8)
     x, x_test, y = (a.astype(np.float64) for a in (one.x, two.x, np.eye(10)[one.labels]))
@@ -398,7 +398,7 @@ def check_linearised(found: dict[str, float]) -> None:
 
 
 def check_examined(found: dict[str, Any]) -> None:
-    assert found["NTK"]["regime"] in ("lazy", "undecided")  # 64 is near the border
+    assert found["NTK"]["regime"] in ("lazy", "undecided")  # width 64 is near the border
     assert found["NTK"]["gap"] < 0.06
     assert found["mean field"]["regime"] == "rich"
     assert found["last layer x 30"]["findings"] == ["badly scaled"]
@@ -467,7 +467,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "train_lenet5": {"test accuracy": 0.5},
     "weight_space_linearisation": {"last tenth, linearised over network": 1.5},
 }
-"""Wrong results, on which each check must fail."""
+"""{example: wrong results on which its check must fail}."""
 
 
 def test_every_example_is_tested() -> None:
@@ -476,7 +476,7 @@ def test_every_example_is_tested() -> None:
 
 
 def test_examples_are_short() -> None:
-    """Count only lines of code, not docstrings and comments."""
+    """Limit the number of lines of code of each example. Docstrings and comments do not count."""
     lines = {path.stem: kinds(path.read_text())["code"] for path in EXAMPLES.glob("*.py")}
     assert {name: n for name, n in lines.items() if n > (80 if name in REDUCED else 145)} == {}
 

@@ -1,4 +1,4 @@
-"""Test scripts that rerun a claim: their rows agree at a small size, and do not if `work` ignores the grid."""
+"""Test scripts that rerun a claim. At a small size, their rows agree, unless `work` ignores the grid."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _scripts_importable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
 
 
 def check_rows(script: Any, folder: Path, sizes: dict[str, Any]) -> None:
-    """Check that every row with a rule agrees, one of them is the claim, and the figure is drawn."""
+    """Check that every row with a rule agrees, that not all of these rows are controls, and that a figure is drawn."""
     rows = script.main(importlib.import_module("common").Setting(script.__name__, folder), **sizes)["table"]
     assert [row["claim"] for row in rows if row["rule"] and row["agrees"] is not True] == []
     assert any(row["rule"] and not row["claim"].startswith("control") for row in rows), "no row says what must hold"
@@ -37,7 +37,7 @@ def check_rows(script: Any, folder: Path, sizes: dict[str, Any]) -> None:
 
 
 def blind(script: Any) -> Any:
-    """Return a version of the script's `work` that uses the first value of every axis except the seeds."""
+    """Return a version of the script's `work` that uses only the first value of every axis other than the seeds."""
     right, first = script.work, dict[str, Any]()
 
     def work(**point: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Test scripts for Geiger et al. 2020. Reduced runs support the claims, and the checks fail on wrong numbers."""
+"""Test scripts for Geiger et al. 2020. Reduced runs support the claims, and the checks fail on wrong results."""
 
 import importlib
 from collections.abc import Callable
@@ -20,7 +20,7 @@ def _scripts_importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_exponents(found: Found) -> None:
-    """Check theory's exponents at fixed output, from three seeds, on the last decade."""
+    """Compare the exponents of the last decade at fixed output, from three seeds, with theory."""
     for L in (2, 5):
         assert abs(found["exponents"][f"kernel, L = {L}"][0] + 2 / (1 + 1 / L)) < 0.1
         assert abs(found["exponents"][f"weights, L = {L}"][0] + 1 / (L + 1)) < 0.06
@@ -39,7 +39,7 @@ def check_times(found: Found) -> None:
     for L in (2, 5):
         for slope, *_ in found["t1 by decade"][f"L = {L}"]:
             assert 0.85 < slope < 1.06
-        assert found[f"lazy, L = {L}"] < 0.1  # one curve
+        assert found[f"lazy, L = {L}"] < 0.1  # the curves coincide
     for t1, t2 in zip(found["t1"], found["t2"]):
         assert all(a[0] <= b[0] for a, b in zip(t1[1], t2))
 
@@ -51,7 +51,7 @@ def check_linear(found: Found) -> None:
 
 
 def check_frozen(found: Found) -> None:
-    """Check that the last kernel performs like the network, and the first kernel worse."""
+    """Check that the final kernel performs like the network, and that the initial kernel performs worse."""
     last, first = (found["behind"][f"sparse, feature, {kind}"][0] for kind in ("last", "first"))
     assert abs(last[0]) < last[1] + 0.02
     assert first[0] - last[0] > 0.05
@@ -66,7 +66,7 @@ def check_phase(found: Found) -> None:
 
 
 def check_cnn(found: Found) -> None:
-    """Check that networks learned, with smaller batches for smaller steps."""
+    """Check that the networks learned, and that smaller steps used smaller batches."""
     assert all(error[0][0] < 0.45 for error in found["error"].values())
     assert found["batch"][0][0] < found["batch"][1][0]
 
@@ -109,7 +109,7 @@ PAPERS: dict[str, tuple[dict[str, Any], Callable[[Found], None], Found]] = {
         {"batch": [[20.0], [10.0]]},
     ),
 }  # fmt: skip
-"""{script: (arguments of a reduced run, check of its numbers, wrong numbers)}."""
+"""{script: (arguments of a reduced run, check of its results, wrong results)}."""
 
 
 LONG = {*PAPERS} - {"linear_until_t1"}
@@ -125,7 +125,7 @@ TINY: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", sorted(TINY))
 def test_script_comes_to_its_end(name: str, tmp_path: Path) -> None:
-    """A run too short for its claims writes the table and the files."""
+    """Even a run that is too short to test the claims writes the table and the files."""
     found = importlib.import_module(name).main(importlib.import_module("common").Setting(name, tmp_path), **TINY[name])
     assert found["table"]
     assert {path.suffix for path in tmp_path.iterdir()} >= {".png", ".json"}
@@ -148,7 +148,7 @@ def test_every_size_is_taken() -> None:
 
 
 def test_runs_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run with the strict stand-in for GPU arrays gives similar numbers and converts no array implicitly."""
+    """A run with the strict stand-in for GPU arrays gives similar results and converts no array implicitly."""
     shared = importlib.import_module("geiger")
     calls: dict[str, tuple[str, tuple[Any, ...]]] = {
         "kernel_movement_exponents": ("moved", ("digits", 14, 8, 1.0, 2, 0.1, (0, 1))),
@@ -176,7 +176,7 @@ def test_runs_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_network_too_narrow_is_a_diverged_run() -> None:
-    """One neuron does not learn the parity of ten normal inputs, and the sweep records this error."""
+    """A single neuron cannot learn the parity of ten Gaussian inputs, so `trained` raises FloatingPointError."""
     geiger = importlib.import_module("geiger")
     (x, y), _ = geiger.task("sparse", 60, 1)
     net = geiger.network(1, 1)
@@ -185,7 +185,7 @@ def test_a_network_too_narrow_is_a_diverged_run() -> None:
 
 
 def test_the_stopping_rule_ends_at_the_size() -> None:
-    """Each network stops when the root mean square of its outputs reaches 1. Without `until`, it continues."""
+    """With until=1, each network stops when the root mean square of its outputs is 1. Without `until`, it continues."""
     geiger = importlib.import_module("geiger")
     (x, y), _ = geiger.task("digits", 20, 1)
     net = geiger.network(12, 2)

@@ -1,4 +1,4 @@
-"""Test scripts for deep networks of Lee et al. 2019. Reduced runs support the claims; checks fail on wrong numbers."""
+"""Test scripts for deep networks of Lee et al. 2019. Reduced runs support the claims; checks fail on wrong results."""
 
 import importlib
 from collections.abc import Callable
@@ -18,7 +18,7 @@ def _scripts_importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_wide_resnet(found: Found) -> None:
-    """Check that distances fall with channels, accuracy is above chance, and no run at the paper's rate diverges."""
+    """Check that distances decrease with width, that accuracy exceeds chance, and that the paper's rate is stable."""
     narrow, wide = (np.mean(v) for v in found["distance"])
     assert wide < 0.7 * narrow
     assert found["diverged"][0] == [0, 0]
@@ -89,7 +89,7 @@ PAPERS: dict[str, tuple[dict[str, Any], Callable[[Found], None], Found]] = {
         {"Flatten NTK": {"exponent": (-0.25, 0.05, "seeds")}},
     ),
 }
-"""{script: (arguments of a reduced run, check of its numbers, wrong numbers)}."""
+"""{script: (arguments of a reduced run, check of its results, wrong results)}."""
 
 TINY: dict[str, dict[str, Any]] = {
     "lee_wide_resnet": {
@@ -128,7 +128,7 @@ def test_script_on_a_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def near(a: Any, b: Any) -> None:
-    """Check that numbers agree within float32's rounding, which a few steps amplify."""
+    """Check that results agree up to float32 rounding errors, which a few steps amplify."""
     if isinstance(a, dict):
         for key in a.keys() & {"distance", "error"}:
             near(a[key], b[key])
@@ -146,7 +146,7 @@ def test_every_size_is_taken() -> None:
 
 
 def test_a_run_that_diverges_is_a_record() -> None:
-    """Far above the paper's rate the linearisation has no finite loss. The run is counted, and the script continues."""
+    """Far above the paper's rate, the linearisation diverges. The sweep records this run, and the script continues."""
     common, script = (importlib.import_module(name) for name in ("common", "lee_wide_resnet"))
     grid = {"eta": (1.0, 1e5), "model": ("linearised",), "seed": (0,)}
     runs = common.Setting().sweep(script.stays, grid, data="digits", channels=4, steps=80, n_train=100)
@@ -154,7 +154,7 @@ def test_a_run_that_diverges_is_a_record() -> None:
 
 
 def test_training_side_by_side() -> None:
-    """A linear network equals its linearisation. With equal starts and batches, a nonlinear network departs from it."""
+    """A linear network equals its linearisation. A nonlinear network departs from its linearisation during training."""
     shared = importlib.import_module("lee_training")
     train, test = shared.ten_classes("digits", 60, 8, flat=True)
     how: dict[str, Any] = {"loss": mn.softmax_cross_entropy, "lr": 0.1, "momentum": 0.9, "batch": 16, "seed": 3}

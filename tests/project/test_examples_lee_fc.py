@@ -1,6 +1,6 @@
 """Test scripts for fully connected networks of Lee et al. 2019.
 
-Reduced runs support the claims, and the checks fail on wrong numbers.
+Reduced runs support the claims, and the checks fail on wrong results.
 """
 
 import importlib
@@ -21,7 +21,7 @@ def _scripts_importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_movement(found: Found) -> None:
-    """Check exponents of three tanh layers. Intervals of four seeds are wide, so 0.15 around -1/2 and -1 is allowed."""
+    """Check the exponents of three tanh layers. They may differ by 0.15 from -1/2 and -1, as four seeds are few."""
     of = {name.partition(", ")[2]: fit for name, fit in found["exponents"].items()}
     for kind, power in (("input weights", -0.5), ("output weights", -0.5), ("middle weights", -1.0)):
         assert abs(of[kind][0] - power) < 0.15
@@ -32,7 +32,7 @@ def check_movement(found: Found) -> None:
 
 
 def check_ensemble(found: Found) -> None:
-    """Check both theories to 1.5 half-widths and 0.15, the O(1/n) of width 64.
+    """Compare both theories with networks, up to 1.5 half-widths plus 0.15 (the O(1/n) error at width 64).
 
     Networks with all layers trained must not agree with the theory of the top layer.
     """
@@ -50,7 +50,7 @@ def check_linearisation(found: Found) -> None:
     assert found["weights"][-1][0] < 0.6
     for where in ("train", "test"):
         assert found[f"loss, {where}"][-1][0] < 0.1
-    assert 0.1 < found["bound"] < 1  # and not of order 1/N, as for the sum over the examples
+    assert 0.1 < found["bound"] < 1  # not of order 1/N, as it would be for a sum over the examples
 
 
 def check_width_and_data(found: Found) -> None:
@@ -108,7 +108,7 @@ PAPERS: dict[str, tuple[dict[str, Any], Callable[[Found], None], Found]] = {
         {"NTK, in M": [(0.0, 0.1, "seeds", 9), (0.0, 0.1, "seeds", 9)]},
     ),
 }
-"""{script: (arguments of a reduced run, check of its numbers, wrong numbers)}."""
+"""{script: (arguments of a reduced run, check of its results, wrong results)}."""
 
 
 TINY: dict[str, dict[str, Any]] = {
@@ -143,7 +143,7 @@ def test_script_on_a_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def assert_near(a: Any, b: Any) -> None:
-    """Check that numbers agree within float32's rounding, which a few steps amplify.
+    """Check that results agree up to float32 rounding errors, which a few steps amplify.
 
     Strings outside the table must be equal.
     """
@@ -168,7 +168,7 @@ def test_every_size_has_the_same_arguments() -> None:
 
 
 def test_the_top_layer_alone() -> None:
-    """Linear descent on the kernel of the features equals training with the other rates at zero, up to rounding."""
+    """Up to rounding, descent on the kernel of the last features equals training with rate 0 in all other layers."""
     lee, script = importlib.import_module("lee"), importlib.import_module("lee_ensemble")
     x, y, x_test, _ = lee.problem("digits", "binary", 12, 8)
     net = mn.Network(lee.spec("tanh", 3, 16), x.shape[1:])
@@ -183,9 +183,9 @@ def test_the_top_layer_alone() -> None:
 
 
 def test_the_linearisation_in_closed_form() -> None:
-    """`lee.linearised` equals training the linearised network up to rounding, for several outputs.
+    """Up to rounding, `lee.linearised` equals training the linearised network, for several outputs.
 
-    The network itself differs.
+    Training the network itself gives other results.
     """
     lee = importlib.import_module("lee")
     x, y, x_test, _ = lee.problem("digits", "classes", 8, 5)

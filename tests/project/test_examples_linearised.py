@@ -1,4 +1,4 @@
-"""Test scripts for linearised networks in two papers. Reduced runs support the claims; checks fail on wrong numbers."""
+"""Test scripts for linearised networks in two papers. Reduced runs support the claims; checks fail on wrong results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _scripts_importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_iterative(found: Found) -> None:
-    """Check that K = 1 and K = infinity learn at rates at which no other K learns.
+    """Check that there are learning rates at which only K = 1 and K = infinity learn.
 
     At least one run is inside the stability bound, and all such runs learn.
     """
@@ -49,16 +49,16 @@ def check_spectrum(found: Found) -> None:
 
 
 def check_trajectories(found: Found) -> None:
-    """Check that means and deviations converge with width. The paths stay apart, but less than independent ones."""
+    """Check that means and deviations converge with width. Paths differ, but are closer than independent paths."""
     narrow, wide = found["statistics"]
     assert narrow[0] > wide[0] + 0.02
     assert all(0.5 < paths[0] < 2**0.5 for paths in found["paths"])
 
 
 def check_exact(found: Found) -> None:
-    """Check that the narrow exact solution overfits.
+    """Check that the exact solution of the narrow network overfits.
 
-    A ridge gives SGD's accuracy, and stopping at SGD's time nearly does.
+    With a ridge, it has SGD's accuracy. Stopping at SGD's time gives nearly this accuracy.
     """
     assert np.min(found["train"]) == 1
     (narrow, wide), (sgd, _), (ridge, _) = (found[name][0] for name in ("solver", "linearised", "ridge"))
@@ -70,7 +70,7 @@ def check_exact(found: Found) -> None:
 
 
 def check_threshold(found: Found) -> None:
-    """Check that fewer digits are better than N near the rank of J, but only in a narrow network."""
+    """Check that, in a narrow network only, fewer digits give a better accuracy than N close to the rank of J."""
     by = found["shifts up to 0"]
     few, *middle, _ = by["x1"]
     assert min(m[0] for m in middle) < few[0] - 0.03
@@ -120,7 +120,7 @@ PAPERS: dict[str, tuple[dict[str, Any], Callable[[Found], None], Found]] = {
         {"AlexNet": [(0.1, 0.0)]},
     ),
 }
-"""{script: (arguments of a reduced run, check of its numbers, wrong numbers)}."""
+"""{script: (arguments of a reduced run, check of its results, wrong results)}."""
 
 TINY: dict[str, dict[str, Any]] = {
     "iterative_linearisation": {"periods": (1, 8, inf), "n_train": 10, "rates": 2, "lowest": (1.0, 4.0)},
@@ -152,7 +152,7 @@ def test_script_on_a_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_windows_are_iterative_linearisation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows computed from the Gram matrix and step by step end at the theta of `mn.train`, up to rounding."""
+    """Windows computed from the Gram matrix, or step by step, give the theta of `mn.train` up to rounding."""
     windows = importlib.import_module("windows")
     rng = np.random.default_rng(0)
     net = mn.Network(mn.Sequential(mn.Dense(7), mn.Tanh(), mn.Dense(3)), (4,))

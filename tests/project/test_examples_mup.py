@@ -12,7 +12,7 @@ from tests.project.reruns import Found, check_script, importable, scripts
 
 
 def check_lecture(found: Found) -> None:
-    """Check that norms grow as the lecture says and features move in muP.
+    """Check that norms grow as the lecture states, and that features move in muP.
 
     The best rates of narrow networks must suit wide networks.
     """

@@ -1,4 +1,4 @@
-"""Test the verdicts of the papers' rows: numbers that agree or differ, and intervals that decide neither."""
+"""Test the verdicts in the tables of papers: results agree, differ, or are undecided because intervals are wide."""
 
 import importlib
 import json
@@ -28,7 +28,7 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def measured(shared: Any, *values: tuple[float, float]) -> list[Any]:
-    """Return means with half-widths for 9 degrees of freedom."""
+    """Return `Measured` objects with these means and half-widths, and 9 degrees of freedom."""
     return [shared.Measured(mean, half, df=9) for mean, half in values]
 
 
@@ -41,11 +41,11 @@ def measured(shared: Any, *values: tuple[float, float]) -> list[Any]:
         ("above", [(2, nan)], (0.0,), None),
         ("above", [(2, 0)], (0.0,), True),
         ("near", [(0.002, 0.02)], (0, 0.05), True),
-        ("near", [(0.022, 0.146)], (0, 0.05), None),  # wider than the difference that it should resolve
+        ("near", [(0.022, 0.146)], (0, 0.05), None),  # the interval is wider than the difference to resolve
         ("near", [(0.016, 0.001), (0.2, 0.06)], (0, 0.004), False),
         ("near", [(0.0, nan)], (0, 0.05), None),
         ("near", [(-0.45, 0.04)], (-0.5, 0.1), True),
-        ("near", [(-0.45, 0.06)], (-0.5, 0.1), None),  # reaches -.39
+        ("near", [(-0.45, 0.06)], (-0.5, 0.1), None),  # the interval reaches -.39
         ("near", [(0.995, 0.005), (0.978, 0.007), (0.941, 0.012)], (1.0, 0.1), True),
         ("at_most", [(-0.34, 0.17)], (-0.5,), None),  # the interval just reaches the bound
         ("at_most", [(-0.9, 0.1)], (-0.5,), True),
@@ -70,7 +70,7 @@ def test_joined_claims(shared: Any) -> None:
 
 @pytest.mark.parametrize("many", [1, 4])
 def test_a_row_has_one_level(shared: Any, many: int) -> None:
-    """For numbers at the margin's edge, at most 5 % of 2,000 rows, plus four standard errors, are wrong."""
+    """If true values are on the edge of the margin, at most 5 % of 2,000 rows (plus four standard errors) are wrong."""
     interval = importlib.import_module("intervals").interval
     rng, rows = np.random.default_rng(0), 2000
     answers = [
@@ -84,13 +84,13 @@ def test_a_row_has_one_level(shared: Any, many: int) -> None:
         any(shared.near([interval(v)], 1, 0.1).agrees is False for v in 1.1 + 0.1 * rng.standard_normal((12, 5)))
         for _ in range(rows // 4)
     ]
-    assert np.mean(each) > most  # the control: a level for each number is not a level for the row
+    assert np.mean(each) > most  # the control: testing each number at this level does not give the row this level
 
 
 def test_more_seeds_make_a_right_number_agree(shared: Any) -> None:
     """A finite width causes a deviation of 4 %.
 
-    The old rule, without a margin around the paper's number, would call this a difference with 4,000 seeds.
+    A rule without a margin around the paper's number would report a difference with 4,000 seeds.
     """
     interval = importlib.import_module("intervals").interval
     rng = np.random.default_rng(1)
@@ -138,7 +138,7 @@ def test_the_page_counts_every_row_once(shared: Any) -> None:
 
 @pytest.mark.parametrize(("target", "sign"), [(1.0, 1), (1.3, -1)])
 def test_so_many_more_seeds_decide(shared: Any, target: float, sign: int) -> None:
-    """With `more` times as many values, plus a tenth, the interval decides. With a tenth less, it does not."""
+    """With 1.1 `more` times as many values, the interval decides. With 0.9 `more` times as many, it does not."""
     values = np.random.default_rng(2).standard_normal(200)
     values = 1.06 + 2 * (values - values.mean()) / values.std()  # a third of a standard error from either margin
 
@@ -153,7 +153,7 @@ def test_so_many_more_seeds_decide(shared: Any, target: float, sign: int) -> Non
 
 
 def test_the_price_of_a_size_is_right_within_a_factor_of_three(shared: Any) -> None:
-    """Compare scripts that ran on digits with their runs at larger sizes, which took 6 to 50 times the work."""
+    """Compare the estimated with the measured cost of larger runs, which took 6 to 50 times as long as on digits."""
     ledger, folder, off, larger = importlib.import_module("ledger"), EXAMPLES.parent / "docs" / "papers", [], []
     kept = {path.stem: json.loads(path.read_text("utf-8")) for path in folder.glob("*.json")}
     for name, small in kept.items():
@@ -167,7 +167,7 @@ def test_the_price_of_a_size_is_right_within_a_factor_of_three(shared: Any) -> N
 
 
 def test_runs_under_way_are_the_papers(shared: Any) -> None:
-    """Each run in docs/papers/under-way belongs to the paper's grid of its script, so a later call continues it."""
+    """Each run in docs/papers/under-way is in the grid of its script at the paper's size. A later call continues it."""
     places = sorted((EXAMPLES.parent / "docs" / "papers" / "under-way").glob("*.runs/*/work.json"))
     for place in places:
         name = place.parents[1].stem
@@ -207,7 +207,7 @@ def test_sizes_on_the_command_line(shared: Any, tmp_path: Path, monkeypatch: pyt
 def test_starters_that_end_together_keep_the_result(
     shared: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second process writes its files after the first has written a file and before it renames this file."""
+    """The second process writes its files when the first process has written, but not yet renamed, a file."""
     running, rows = importlib.import_module("running"), importlib.import_module("claim_rows")
     right, others = os.replace, [Path("one.json"), Path("one.png")]
 
@@ -228,7 +228,7 @@ def test_starters_that_end_together_keep_the_result(
 
 
 def test_parts_that_end_together_add_their_times(shared: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each part takes one second here. The second ends, or waits for the first, before the first has written."""
+    """Each part takes one second. The second part ends, or waits for the first part, before the first has written."""
     running = importlib.import_module("running")
     clock, waits, write, others = local(), Event(), running.write_bytes, list[Future[Any]]()
     me = get_ident()
@@ -262,7 +262,7 @@ def test_parts_that_end_together_add_their_times(shared: Any, tmp_path: Path, mo
 
 
 def test_a_rerun_is_compared_number_by_number(shared: Any, tmp_path: Path) -> None:
-    """One of three numbers changes beyond the root of the sum of squares. One verdict flips; one becomes undecided."""
+    """One of three numbers changes by more than the combined errors. One verdict flips, and one becomes undecided."""
     replicate, page = importlib.import_module("replicate"), importlib.import_module("papers_page")
     texts = (
         ("1.0 ± 0.3; b = -0.5 (-0.6 to -0.4)", "1.5 ± 0.3; b = -0.5 (-0.6 to -0.4)"),

@@ -1,4 +1,4 @@
-"""Test formulas of the papers' scripts against other formulas at small sizes. Checks of whole scripts are slower."""
+"""Compare formulas in the scripts of papers with other formulas, at small sizes. Tests of whole scripts are slower."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def script(name: str) -> Any:
 
 
 def dense(net: mn.Network, theta: Any, x: Any) -> Any:
-    """Return J : (N C, P)."""
+    """Return the Jacobian J of the outputs with respect to theta, as a matrix (N C, P)."""
     return net.linearize(theta, x)[1].dense().reshape(len(x) * net.outputs, -1)
 
 
@@ -51,7 +51,7 @@ def test_exact_solution_ridge_and_stopped_flow(monkeypatch: pytest.MonkeyPatch) 
     a = np.linalg.solve(J @ J.T, b - expm(-time / 60 * J @ J.T) @ b)  # of f' = -J J' (f - b) / 60
     stopped = share_right(f0 + across @ J.T @ a, y_test[:, 0])
     assert found["stopped"] == pytest.approx(stopped, abs=1e-9) != found["test"]
-    monkeypatch.setattr(module, "AT_ONCE", 59)  # as beyond memory: by panels of 25 rows, without eigenvectors
+    monkeypatch.setattr(module, "AT_ONCE", 59)  # as for data beyond memory: panels of 25 rows, no eigenvectors
     monkeypatch.setattr("analytic.large.gram.BLOCK", 25)
     panels = module.solved("digits", 60, 0, 1, 3, time)
     assert np.isnan(panels.pop("stopped"))
@@ -71,7 +71,7 @@ def test_least_squares_of_more_examples_than_weights() -> None:
 
 @pytest.mark.parametrize(("side", "width", "weights"), [(8, 1, 881), (8, 2, 3361), (28, 1, 1991)])
 def test_the_reduced_lenet_has_the_papers_share_of_weights(side: int, width: int, weights: int) -> None:
-    """Side 8 gives 50 k^2 + 20 k + 1 weights, k = 4 width. 881 / 867 and 1991 / 1960 are near 60,941 / 60,000."""
+    """Images of side 8 give 50 k^2 + 20 k + 1 weights for k = 4 width. 881/867 and 1991/1960 are near 60,941/60,000."""
     net = mn.Network(script("interpolation_threshold").reduced((side, side, 1), width), (side, side, 1))
     assert net.size == weights
 
@@ -82,7 +82,7 @@ def test_the_stable_rate() -> None:
     theta0, x = net.init(rng), rng.standard_normal((12, 5))
     J = dense(net, theta0, x)
     want = 2 * (1 + 0.9) / (2 * np.linalg.eigvalsh(J @ J.T)[-1] / 12)
-    assert want < script("common").stable_rate(net, theta0, x) < 1.1 * want  # the power iteration comes from below
+    assert want < script("common").stable_rate(net, theta0, x) < 1.1 * want  # power iteration converges from below
 
 
 def test_effective_ranks_are_of_singular_values() -> None:
@@ -100,7 +100,7 @@ def test_effective_ranks_are_of_singular_values() -> None:
 
 
 def test_the_frozen_kernel_learns_by_its_own_flow() -> None:
-    """Outputs agree with small steps of f' = -K dL/df from zero, where L is the mean of hinges divided by alpha^2."""
+    """The outputs agree with small steps of f' = -K dL/df from f = 0. L is the mean hinge loss divided by alpha^2."""
     geiger = script("geiger")
     (x, y), (x_test, _) = geiger.task("sparse", 12, 5, "float64")
     net = geiger.network(10, 2)
@@ -162,7 +162,7 @@ def test_statistics_of_trajectories_forget_which_image_it_was() -> None:
 def test_a_linearisation_decays_towards_its_start_at_ten_times_the_rate(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Start and batches are equal, the rates are 1 : 1 : 10, and linearised networks decay towards the start."""
+    """Initial weights and batches are equal, the rates are 1 : 1 : 10, and linearised networks decay to theta_0."""
     module, seen = script(name), []
 
     def kept(model: Any, theta0: Any, x: Any, y: Any, **how: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Test benchmarks/gpu.py without a GPU: its parts on the stand-in, its files during a run, and wrong results."""
+"""Test benchmarks/gpu.py without a GPU: its parts on the stand-in, its files, and its response to wrong results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 PARTS = "vectors", "training", "tangents", "solves"
 QUICKEST = {"vectors": (1,), "training": (0, 3), "tangents": (1,), "solves": (0, 2)}
-"""Rows of each part that the default tests run."""
+"""{part: rows that the default tests run}."""
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -49,7 +49,7 @@ def test_every_part_runs_to_its_end(gpu: Any, tmp_path: Path, monkeypatch: pytes
 
 
 def work(gpu: Any, error: float) -> Any:
-    """Return work whose product is off by `error` on a device."""
+    """Return work that computes a matrix product, with this error in each entry on a device."""
 
     def make(to: Any) -> Any:
         x = to(np.eye(3) + 1)
@@ -66,7 +66,7 @@ def test_a_wrong_result_is_found(gpu: Any, error: float, right: bool) -> None:
 
 
 def test_what_is_done_is_written_at_once(gpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stopped run keeps its rows. A run of another part keeps those of the first, but drops rows of other devices."""
+    """A stopped run keeps its rows. A run of another part keeps these rows too, but drops rows of other devices."""
 
     def stopped(device: str, quick: bool) -> Iterator[Any]:
         yield gpu.Seen("kept", True, 1e-9, 2.0)

@@ -1,4 +1,4 @@
-"""Test that numbers of many digits are in tests/kit/golden.py, with their source and a formula that gives them."""
+"""Test that numbers with many digits are in tests/kit/golden.py, with their source and a formula for them."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests/kit/golden.py", ROOT / "tests/kit/golden_clipped.py"
 MANY = 8
-"""The number of significant digits from which a number needs a recorded source; 1e-8 and 10_000_000 have one digit."""
+"""Numbers with at least so many significant digits need a recorded source. 1e-8 and 10_000_000 have one digit."""
 
 NUMBER = re.compile(r"(?<![\w.])\d[\d_]*\.\d+(?:[eE][+-]?\d+)?|(?<![\w.])\.\d+")
 
 
 def many(text: str) -> list[str]:
-    """Return decimal fractions of many significant digits in a text."""
+    """Return the numbers in a text that have at least MANY significant digits."""
     return [n for n in NUMBER.findall(text) if len(re.sub(r"[eE].*|[._]", "", n).strip("0")) >= MANY]
 
 
 def literals(code: str) -> Iterator[str]:
-    """Yield such numbers in a module's code and in its strings, except docstrings."""
+    """Yield the numbers with many digits in a module's code and strings, except docstrings."""
     tree = ast.parse(code if many(code) else "")  # most modules have none anywhere
     bare = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings: doctest checks them
     for node in ast.walk(tree):

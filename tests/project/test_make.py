@@ -1,4 +1,4 @@
-"""Test make.py without installing: which Python it uses, when it installs, and its messages if it cannot."""
+"""Test make.py without installing packages: its choice of Python, when it installs, and its error messages."""
 
 import importlib
 import re
@@ -15,7 +15,7 @@ FATAL = "-W error -W ignore:invalid value encountered in matmul:RuntimeWarning"
 
 
 class Checkout:
-    """make.py in an empty folder, with child processes replaced by a record of commands and fixed exit statuses."""
+    """make.py in an empty folder. Instead of running commands, it records them and returns chosen exit statuses."""
 
     def __init__(self, make: ModuleType, root: Path) -> None:
         self.make, self.root, self.calls, self.failing = make, root, [], set()  # type: ignore[var-annotated]
@@ -101,7 +101,7 @@ def test_warnings_are_errors_under_the_constraints_alone(
         "-m pytest -n auto --maxprocesses=4 --dist=worksteal",
     ]
     assert "not all to be had here" in capsys.readouterr().err
-    assert checkout.run("test")[1] == ["-m pytest -n auto --maxprocesses=4 --dist=worksteal"]  # the stamp remembers it
+    assert checkout.run("test")[1] == ["-m pytest -n auto --maxprocesses=4 --dist=worksteal"]  # the stamp records it
     checkout.failing = set()
     (checkout.root / "constraints.txt").write_text("numpy==2.4.6\n")
     assert checkout.run("test")[1][-1].endswith(FATAL)
@@ -237,7 +237,7 @@ def test_a_python_on_the_path_that_does_not_run_is_passed_over(
 def test_python_runs_files_of_the_folder_that_the_caller_is_in(
     checkout: Checkout, monkeypatch: pytest.MonkeyPatch, handed_over: bool
 ) -> None:
-    """Other commands run in the checkout, where their files are."""
+    """`make.py python` runs in the caller's folder. Other commands run in the checkout, where their files are."""
     found: list[tuple[str, str | None]] = []
 
     def watch(command: list[str], *, cwd: str | None, **rest: Any) -> int:
@@ -289,14 +289,14 @@ def test_child_processes_do_not_inherit_another_python(monkeypatch: pytest.Monke
     child = make.environment()
     assert not {"PYTHONPATH", "PYTHONDONTWRITEBYTECODE"} & child.keys()
     assert child["PIP_USER"] == "0"
-    # old Pythons have to parse the script to be told that they are too old
+    # old Pythons must be able to parse the script, which reports that they are too old
     import ast
 
     ast.parse((ROOT / "make.py").read_text(encoding="utf-8"), feature_version=(3, 7))
 
 
 def test_the_workflow_calls_commands_that_there_are() -> None:
-    """Commands of make.py in .github/workflows/ci.yml exist, and pyproject.toml names its Pythons."""
+    """All commands of make.py in .github/workflows/ci.yml exist, and pyproject.toml lists the workflow's Pythons."""
     workflow = ROOT / ".github" / "workflows" / "ci.yml"
     if not workflow.exists():
         pytest.skip("there is no workflow in this tree (an sdist, say)")

@@ -1,6 +1,6 @@
-"""Test the errors for plausible mistakes: each says what was expected and what was passed, before any computation.
+"""Test that plausible mistakes raise errors before any computation, which state what was expected and passed.
 
-These are mistakes of new users across the library. Tests of a file contain the mistakes that concern only this file.
+They are mistakes of new users. Mistakes that concern only one file of the library are in the tests of this file.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -196,7 +196,7 @@ def test_a_mistake_is_refused_in_words(mistake: str, tmp_path: Path, monkeypatch
 
 
 def test_what_is_right_is_not_refused(tmp_path: Path) -> None:
-    """Similar valid calls raise no error: NumPy's scalars, lists of times, and an optimiser made for each network."""
+    """Similar but valid calls raise no error, e.g. with NumPy scalars, lists of times, or a function for optimisers."""
     assert len(list(train(steps=np.int64(1), lr_scales={"0.W": np.float32(0.5)}))) == 2
     assert mn.Network(SPEC, [np.int64(5)]).size == NET.size
     assert [m.t for m in flow(times=[np.float32(0.5), 1])] == [0.0, 0.5, 1.0]

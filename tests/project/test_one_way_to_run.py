@@ -1,4 +1,4 @@
-"""Test that scripts that rerun papers are recorded, can be killed at any moment, and resume with the same bytes."""
+"""Test that scripts of papers are recorded and can be killed at any moment, and that resuming gives the same bytes."""
 
 import importlib
 import json
@@ -45,7 +45,7 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def roots(tmp_path: Path) -> Path:
-    """Return a script like those of examples/. It does not end without the file `go`."""
+    """Return the path of a script like those in examples/. The script cannot end before the file `go` exists."""
     (tmp_path / "go").touch()
     path = tmp_path / "examples" / "roots.py"
     path.parent.mkdir()
@@ -79,7 +79,7 @@ def all_end(pids: list[int], within: float = 20.0) -> bool:
 
 
 def workers_of(folder: Path, at_least: int) -> list[int]:
-    """Wait until `root_of` has begun in `at_least` processes, and return their ids."""
+    """Wait until `root_of` has begun in at least `at_least` processes, and return the process ids."""
     end = time.monotonic() + 60
     while time.monotonic() < end:
         found = [int(path.name.split("-")[1]) for path in folder.glob("pid-*")]
@@ -150,7 +150,7 @@ def test_reproduce_runs_a_script_to_its_end(times: int, roots: Path, tmp_path: P
         f"papers.EXAMPLES = Path({str(roots.parent)!r})\n"
         f"sys.exit(main(['reproduce', '--out', {str(tmp_path / 'out')!r}]))"
     )
-    for _ in range(times):  # the second run only draws
+    for _ in range(times):  # the second run only draws the figure
         found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
         assert (found.returncode, "Fatal" in found.stderr) == (0, False), found.stderr
         assert "sqrt" in found.stdout
@@ -164,7 +164,7 @@ def test_parts_make_the_whole(roots: Path, tmp_path: Path) -> None:
         return done.returncode
 
     said: list[str] = []
-    assert run("--part", "0/2") == 1  # says what is missing, draws nothing
+    assert run("--part", "0/2") == 1  # lists the missing runs, and draws nothing
     assert "4 of 10 runs of root_of are missing, number 1, seed 0 to number 3, seed 1: run the other parts" in said[0]
     assert not (tmp_path / "out" / "roots.json").exists()
     assert len(list((tmp_path / "out" / "roots.runs" / "root_of" / "records").glob("*.json"))) == 6
@@ -173,7 +173,7 @@ def test_parts_make_the_whole(roots: Path, tmp_path: Path) -> None:
 
 
 def coverage(interval_of: object, draws: int, rng: np.random.Generator, seeds: int, images: int) -> float:
-    """Return the rate at which the interval contains the true mean of a score that varies over seeds and images."""
+    """Return how often the interval contains the true mean of a score that varies over seeds and images."""
     hits = 0
     for _ in range(draws):
         score = rng.normal(size=(seeds, 1)) + rng.normal(size=(1, images)) + rng.normal(size=(seeds, images))

@@ -1,4 +1,4 @@
-"""Test that code that writes files or measures memory works without the features that macOS and Windows lack."""
+"""Test that code that writes files or measures memory needs no feature that macOS or Windows lacks."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ def test_nothing_needs_what_other_systems_lack(tmp_path: Path) -> None:
 
 
 def test_a_name_that_is_needed_is_missed() -> None:
-    """Negative control: on Linux, the module subprocess needs one of these names."""
+    """A negative control. On Linux, the module `subprocess` needs one of these names and fails without it."""
     code = f"import os\nfor name in {ABSENT}:\n    delattr(os, name)\nimport subprocess\nsubprocess.run(['true'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "AttributeError" in done.stderr or os.name == "nt"
 
 
 def test_a_limit_that_a_system_refuses_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On macOS, setrlimit(RLIMIT_AS) raises ValueError."""
+    """A limit is skipped if setting it raises ValueError, as setrlimit(RLIMIT_AS) does on macOS."""
     resource: Any = pytest.importorskip("resource")
     asked: list[int] = []
 
@@ -92,7 +92,7 @@ def test_a_limit_that_a_system_refuses_is_left_out(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_console_without_greek_gets_its_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pipes on Windows use cp1252, which once caused an error in the middle of a report."""
+    """Characters that a pipe cannot encode are replaced by "?". On Windows, pipes use cp1252."""
     out = io.TextIOWrapper(io.BytesIO(), encoding="cp1252")
     monkeypatch.setattr(sys, "stdout", out)
     monkeypatch.setitem(cli.COMMANDS, "doctor", (lambda _: print("‖Θ̂ − Θ‖") or 0, "", "", ()))

@@ -47,14 +47,14 @@ def test_imports_finds_every_way_to_import() -> None:
 
 
 def fresh(code: str) -> str:
-    """Run the code in a new Python process and return what it prints."""
+    """Run the code in a new Python process, and return its output."""
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def test_importing_pulls_in_nothing_heavy() -> None:
-    """Plots, GPUs, the terminal, downloads and learning frameworks are imported only when they are used."""
+    """Packages for plots, GPUs, the terminal, downloads and learning are imported only when they are used."""
     heavy = ["matplotlib", "cupy", "numba", "rich", "pooch", "sklearn", "pandas", "requests"]
     heavy += ["scipy.stats", "scipy.optimize", "scipy.integrate", "scipy.interpolate", "scipy.sparse", "scipy.spatial"]
     code = f"import sys, minintk, analytic; print(*[name for name in {heavy} if name in sys.modules])"
@@ -62,7 +62,7 @@ def test_importing_pulls_in_nothing_heavy() -> None:
 
 
 def test_importing_is_cheap_beside_numpy() -> None:
-    """Count calls of Python and C functions, which do not depend on the load: 7 % of NumPy's. The control fails."""
+    """Count function calls, which, unlike times, do not depend on the load. The import makes 7 % of NumPy's calls."""
     code = """
 import sys
 calls = [0]
@@ -78,7 +78,7 @@ print(calls[0] / of_numpy - 1)
 
 
 def test_pytest_leaves_out_the_modules_that_need_an_extra() -> None:
-    """NEEDS contains exactly these, so that doctests of the installed package can be collected without extras."""
+    """NEEDS lists exactly the modules that need an extra, so pytest can collect the doctests without any extras."""
     listed = set[str]()
     for package in PACKAGES:
         needs = importlib.import_module(f"{package}.conftest").NEEDS
@@ -132,10 +132,10 @@ def test_derivatives_are_written_by_hand() -> None:
             assert not (frameworks - lifted) & imports(code), path
 
 
-@pytest.mark.slow  # lint type-checks all that uses arrays
+@pytest.mark.slow  # lint type-checks all code that uses arrays
 def test_a_type_checker_knows_what_an_array_has() -> None:
     code = "import numpy as np\nimport minintk as mn\ndef f(a: mn.Array) -> None:\n    a.shpae\nf(np.ones(3))\n"
-    cache = ROOT / ".mypy_cache" / "typed"  # a twentieth of the time from the second run on
+    cache = ROOT / ".mypy_cache" / "typed"  # from the second run on, a twentieth of the time
     said, *_ = pytest.importorskip("mypy.api").run(["--config-file=", f"--cache-dir={cache}", "-c", code])
     assert re.search(r'has no attribute "shpae".*\nFound 1 error', said), said
 
@@ -154,7 +154,7 @@ def modules() -> Iterator[ModuleType]:
 
 
 def undocumented(module: ModuleType) -> Iterator[str]:
-    """Yield classes and functions of a module without a docstring, and such methods of exported classes."""
+    """Yield the classes and functions of a module, and the methods of exported classes, that have no docstring."""
     exported = module.__name__ in (*PACKAGES, "minintk.datasets")
     for name, thing in vars(module).items():
         home = getattr(thing, "__module__", None) or ""
@@ -162,7 +162,7 @@ def undocumented(module: ModuleType) -> Iterator[str]:
             continue
         if home.partition(".")[0] in PACKAGES and not inspect.getdoc(thing):
             yield f"{module.__name__}.{name}"
-        if exported and inspect.isclass(thing) and name != "Array":  # its methods are NumPy's
+        if exported and inspect.isclass(thing) and name != "Array":  # the methods of Array are NumPy's
             for attribute, value in vars(thing).items():
                 method = inspect.isfunction(value) or isinstance(value, property | classmethod | staticmethod)
                 if method and not attribute.startswith("_") and not inspect.getdoc(getattr(thing, attribute)):
@@ -191,7 +191,7 @@ def test_every_public_function_shows_an_example() -> None:
 
 def test_a_missing_docstring_is_found() -> None:
     module = ModuleType("minintk.datasets", "A module.")
-    exec(  # one class whose second method says nothing, one function that says nothing
+    exec(  # a class with an undocumented second method, and an undocumented function
         "class Good:\n 'It is.'\n def yes(self):\n  'It does.'\n def no(self): return 1\ndef mute(): return 1",
         vars(module),
     )
@@ -209,7 +209,7 @@ def readme() -> str:
 
 
 def test_readme_code_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run all ```python blocks in order in one namespace, as a reader would type them."""
+    """Run all ```python blocks of the README in order in one namespace, as a reader would type them."""
     blocks = re.findall(r"^```python\n(.*?)^```", readme(), re.MULTILINE | re.DOTALL)
     assert blocks, "README.md shows no Python code"
     monkeypatch.chdir(tmp_path)
@@ -281,7 +281,7 @@ def mro(thing: object) -> tuple[object, ...]:
 
 
 def exists(package: str, path: str) -> bool:
-    """True if package.path is a module, or an attribute of one, including fields of dataclasses."""
+    """Return True if package.path is a module or an attribute of a module, including fields of dataclasses."""
     thing: object = importlib.import_module(package)
     for name in path.split("."):
         if inspect.ismodule(thing) and not hasattr(thing, name):

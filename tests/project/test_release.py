@@ -12,7 +12,7 @@ from tests.project import release
 
 @pytest.fixture
 def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Define two rows, of which b fails, and a row without its Python. Each run of a row writes a mark to this file."""
+    """Define the rows `a`, `b` (which fails) and a row without its Python. Return the file that records each run."""
     monkeypatch.setattr(release, "FOLDER", tmp_path)
     monkeypatch.setattr(release, "RECORD", tmp_path / "release.jsonl")
     monkeypatch.setattr(release, "TABLE", tmp_path / "release.md")
@@ -40,7 +40,7 @@ def test_what_is_green_is_not_run_again(
     assert [line.split(" | ")[1] for line in table.splitlines()[2:]] == ["green", "red (1)", "not here"]
     assert "said a" in table
     assert called(monkeypatch) == 1
-    assert rows.read_text() == "abb"  # b was red, and a was not run again
+    assert rows.read_text() == "abb"  # row b was red and ran again; row a did not
     assert called(monkeypatch, "--rows", "a", "--again") == 0
     assert rows.read_text() == "abba"
 
@@ -60,7 +60,7 @@ def test_changed_files_are_run_again(
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a checkout with a program, its page and a record of the release check."""
+    """Return a checkout with a program, a page, an example, a test, and a record of the release check."""
     files = {"code.py": 'def f():\n    """Say one."""\n    return 1\n', "page.md": "One."}
     files |= {"examples/one.py": "n = 1", "tests/one.py": "n = 1", "records": "", "table": ""}
     for folder in ("examples", "tests"):

@@ -1,4 +1,4 @@
-"""Test that a killed run of a paper's script resumes in the middle, and ends with the same bits."""
+"""Test that a killed run of a paper's script resumes from its last snapshot, with bit-identical results."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def resuming(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
 
 def counted(resuming: Any, stop: int = 1000) -> tuple[list[Any], int]:
-    """Train two networks until snapshot `stop`, and return (rows, number of snapshots read in this call)."""
+    """Train two networks up to snapshot `stop`, and return (rows, number of snapshots that this call has read)."""
     net, rng = mn.Network(mn.zoo.mlp(1, 8, 1), (3,)), np.random.default_rng(0)
     theta0, x, y = net.init(rng, ensemble=2, dtype=np.float32), rng.normal(size=(20, 3)), rng.normal(size=(20, 1))
     x, y, read = x.astype(np.float32), y.astype(np.float32), list[int]()
@@ -55,7 +55,7 @@ def counted(resuming: Any, stop: int = 1000) -> tuple[list[Any], int]:
 def test_snapshots_go_on_where_they_were(resuming: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     whole, every = counted(resuming)
     assert every == len(whole) == 31
-    for often, again in ((0.0, 31 - 12), (np.inf, 31)):  # the control: without a snapshot on disk, all is recomputed
+    for often, again in ((0.0, 31 - 12), (np.inf, 31)):  # the control: without a snapshot, everything is recomputed
         monkeypatch.setattr(resuming, "SECONDS", often)
         assert counted(resuming, stop=12) == ([], 12)
         rows, read = counted(resuming)
@@ -82,7 +82,7 @@ def test_all_seeds_of_a_script_go_on_together(resuming: Any, monkeypatch: pytest
     with pytest.raises(Killed):
         script.train(kind="LinLeNet", **run)
     assert script.train(kind="LinLeNet", **run) == whole
-    assert len(saved) == 5  # three before, two after
+    assert len(saved) == 5  # three before the interruption, two after it
     assert not list((tmp_path / "unfinished").iterdir())
 
 

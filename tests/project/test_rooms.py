@@ -1,4 +1,4 @@
-"""Test the structure of the packages: imports between folders, lengths of layers, and the files that a call runs."""
+"""Test the structure of the packages: imports between folders, the length of layers, and the code that a call runs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def room(module: str) -> str:
 
 
 def floors(arrows: dict[str, set[str]]) -> dict[str, int]:
-    """Return {name: its floor}, the lowest being 1. Raise ValueError if imports form a circle."""
+    """Return {name: floor}. The lowest floor is 1. Raise ValueError if imports form a circle."""
     height: dict[str, int] = {}
 
     def of(name: str, above: tuple[str, ...]) -> int:
@@ -80,7 +80,7 @@ def rooms() -> dict[str, set[str]]:
 
 
 ABOUT_BOTH = set[str]()
-"""Files below `analytic` that import it inside a function, for a command about both packages."""
+"""Files of lower floors that import `analytic` inside a function, for a command that concerns both packages."""
 
 
 def test_no_file_imports_itself_through_others() -> None:
@@ -88,10 +88,10 @@ def test_no_file_imports_itself_through_others() -> None:
 
 
 def test_the_rooms_stand_on_few_floors_without_a_circle() -> None:
-    """No room imports a room above it. Before rooms were folders, there were 51 rooms on 17 floors."""
+    """No room imports a room on a higher floor. Before rooms were folders, there were 51 rooms on 17 floors."""
     found = rooms()
     height = floors(found)
-    assert len(found) <= 28, sorted(found)  # six of them are single files that the pool needs, nine are satellites
+    assert len(found) <= 28, sorted(found)  # six are single files that the pool needs, nine are satellites
     assert max(height.values()) <= 12, height
 
 
@@ -128,13 +128,13 @@ def test_the_rooms_stand_in_the_order_of_the_guide() -> None:
 # ------------------------------------------------------------------------------------------- one screen a layer
 
 SCREEN = 60
-"""Lines that a reader sees at once, without scrolling."""
+"""The number of lines that a reader sees without scrolling."""
 
 LAYERS = ("dense", "activation", "combine", "branches", "conv", "pool", "norm", "attention", "dropout")
 
 
 def code_lines(node: ast.AST, text: list[str]) -> int:
-    """Count the lines of a class that are not blank."""
+    """Return the number of nonblank lines of a class."""
     assert isinstance(node, ast.ClassDef)
     return sum(bool(line.strip()) for line in text[node.lineno - 1 : node.end_lineno])
 
@@ -237,7 +237,7 @@ def test_small_work_runs_in_the_formulas_own_files() -> None:
 
 
 def test_the_kernel_of_vectors_is_read_in_an_evening() -> None:
-    """At most 450 lines of all files run, from the spec to the kernel."""
+    """From the spec to the kernel of vectors, at most 450 lines in at most 20 files run."""
     x, spec = np.random.default_rng(0).standard_normal((20, 10)), mn.zoo.mlp(2, 8, 1)
     an.kernel(spec).ntk(x)  # imports what it needs
     opened, _, lines = entered(lambda: an.kernel(spec).ntk(x))
@@ -251,7 +251,7 @@ def test_what_runs_is_counted() -> None:
 
 
 def test_the_tour_is_a_reading_list() -> None:
-    """The first twelve files have at most 2,400 lines, and the stated lengths are right to 15 lines."""
+    """The tour's first twelve files have at most 2,400 lines in total. Its line counts are right to within 15 lines."""
     page = ROOT / "docs" / "tour.md"
     if not page.exists():
         pytest.skip("there are no docs in this tree (an installed package, say)")

@@ -1,4 +1,4 @@
-"""Test that the public surface is the recorded one, and that changes of names or parameters are detected."""
+"""Test that the public surface equals its record, and that changes of names or parameters are detected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test the checker of words, its record, which only shrinks, and the check of commit subjects."""
+"""Test the checker of words, its record (which may only shrink), and the check of commit subjects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.project import words
 
 SINCE = "5e87c8b"
-"""The last commit before the rule for subjects."""
+"""The last commit before the rule for commit subjects was introduced."""
 SUBJECT = re.compile(r"[\w./-]+(, [\w./-]+)*: (?!(the|a|an|what|how|of|where)\b)[a-z][\w'-]*(?<!ing)(?<!ed)\b.*")
 ENDS_SO = re.compile(r": (bring|embed|exceed|feed|need|seed|shed|speed|string)\b")
 
@@ -66,7 +66,7 @@ def test_the_record_only_shrinks(
 
 
 def fits(subject: str) -> bool:
-    """True for "module: imperative ..." of at most 60 characters."""
+    """Return True for a subject "module: imperative ..." of at most 60 characters."""
     return len(subject) <= 60 and bool(SUBJECT.fullmatch(subject) or ENDS_SO.search(subject))
 
 

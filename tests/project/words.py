@@ -1,10 +1,10 @@
-"""Find bad habits of prose in docstrings, comments and pages: see `HABITS`, `NOUN_CLAUSE` and `LONGEST`.
+"""Find bad habits of prose in docstrings, comments and pages (see `HABITS`, `NOUN_CLAUSE` and `LONGEST`).
 
     python tests/project/words.py                     fails if a file has more offences than words.toml says
     python tests/project/words.py --update            lowers the record to what is there
     python tests/project/words.py --update --moved    records all offences, after a merge or a move of files
 
-The record may only shrink: a file that it does not name has no offence.
+The record may only shrink. Files that are not in the record must have no offences.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GENERATED = (
 )  # fmt: skip
 """Pages that programs write. They are not checked."""
 LONGEST = 35
-"""The largest number of words in a sentence."""
+"""The maximum number of words per sentence."""
 HABITS = re.compile(r"\b(anew|afresh|whoever|(?<!there )is no(?! longer))\b", re.IGNORECASE)
 COLUMNS = re.compile(r"(?m)^ *\S([^.:;]*? {3,}|.*? {4,})\S.*$")
 """Rows of a table that docstrings set out in columns."""
@@ -40,7 +40,7 @@ Offence = tuple[int, str]
 
 
 def sentences(text: str) -> Iterator[str]:
-    """Yield the sentences of prose, and leave out fenced code, formulas (indented paragraphs) and tables."""
+    """Yield the sentences of a text, without fenced code, formulas (indented paragraphs) and tables."""
     text = re.sub(r"(?ms)^ *(```|~~~).*?^ *\1\s*$|^ *\$\$.*?\$\$\s*$|\A---\n.*?^---$|<!--.*?-->", "\n", text)
     for paragraph in re.split(r"\n\s*\n|\n(?=\s*(?:[-*] |\d+\. |\w+(?:, \w+)* :|#|\||>>>))", text):
         if not paragraph.startswith(("    ", "|", ">>>")):
@@ -48,12 +48,12 @@ def sentences(text: str) -> Iterator[str]:
 
 
 def words(sentence: str) -> int:
-    """Count the words of a sentence; code and a formula are one each."""
+    """Count the words of a sentence. A piece of code or a formula counts as one word."""
     return len(re.findall(r"`+[^`]*`+|\$[^$]+\$|[^\W\d_][\w'’-]*", re.sub(r"\]\([^)\s]*\)", "", sentence)))
 
 
 def prose(text: str, line: int) -> Iterator[Offence]:
-    """Yield the offences of a docstring or a page that begins at this line."""
+    """Yield the offences in a docstring or page whose first line has the number `line`."""
     for found in HABITS.finditer(text):
         yield line + text.count("\n", 0, found.start()), f"says {found[0]!r}"
     for sentence in sentences(COLUMNS.sub("", text)):
@@ -64,7 +64,7 @@ def prose(text: str, line: int) -> Iterator[Offence]:
 
 
 def offences(text: str, python: bool) -> list[Offence]:
-    """Return (line, what is wrong) for each offence of a file."""
+    """Return (line, description) for each offence in a file."""
     if not python:
         return sorted(prose(text, 1))
     found: list[Offence] = []
@@ -81,7 +81,7 @@ def offences(text: str, python: bool) -> list[Offence]:
 
 
 def everywhere() -> dict[str, list[Offence]]:
-    """Return {file: its offences}, without the files that have none."""
+    """Return {file: its offences} for all files with offences."""
     paths = [path for folder in FOLDERS for kind in ("*.py", "*.md") for path in (ROOT / folder).rglob(kind)]
     paths = [path for path in paths if not path.relative_to(ROOT).as_posix().startswith(GENERATED)]
     paths += [*ROOT.glob("*.py"), *ROOT.glob("*.md")]
@@ -91,7 +91,7 @@ def everywhere() -> dict[str, list[Offence]]:
 
 
 def main(arguments: list[str]) -> int:
-    """Compare the files with the record, or rewrite it; return the exit status."""
+    """Compare the files with the record, or rewrite the record. Return the exit status."""
     record: dict[str, int] = tomllib.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
     now = everywhere()
     more = {name: some for name, some in now.items() if len(some) > record.get(name, 0)}

@@ -31,7 +31,7 @@ _counts = Counts()
 
 @contextmanager
 def counting() -> Iterator[Counts]:
-    """Count events until the end of the block.
+    """Count the device's events until the end of the `with` block.
 
     >>> a = ndarray(np.ones(3))
     >>> with counting() as counts:
@@ -81,7 +81,7 @@ def unwrap(value: Any, *, scalars: bool = True, sequences: bool = False) -> Any:
     """Return the NumPy array inside a device array. Values that contain no array are returned unchanged.
 
     A TypeError is raised for NumPy arrays, for NumPy scalars other than integers (or for all, without `scalars`), and
-    for sequences of arrays unless the function takes them (`sequences`).
+    for sequences of arrays unless `sequences` is True.
     """
     if isinstance(value, ndarray):
         return value._host
@@ -310,7 +310,7 @@ class ndarray:
     def __iter__(self) -> Iterator[ndarray]:
         return (self[i] for i in range(len(self)))
 
-    # Indexing by numbers, slices, None, ... and device arrays
+    # Indexing by integers, slices, None, ... and device arrays
 
     def _key(self, key: Any) -> Any:
         return tuple(map(self._one, key)) if isinstance(key, tuple) else self._one(key)

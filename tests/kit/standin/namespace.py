@@ -32,13 +32,13 @@ HOST = {
     "ndim", "size", "isdtype", "iscomplexobj", "isrealobj", "common_type", "min_scalar_type", "may_share_memory",
     "shares_memory",
 }  # fmt: skip
-"""Functions of shapes and dtypes that need no device."""
+"""Functions that use only shapes and dtypes, and therefore no device."""
 
 
 def _array(obj: Any, dtype: Any = None, copy: bool | None = True, order: str = "K", **kwargs: Any) -> d.ndarray:
     """Create a device array.
 
-    By default, the array is always a copy. Creation from NumPy arrays or numbers counts as an upload.
+    By default, the data are copied. Creating an array from NumPy arrays or numbers counts as an upload.
     """
     if isinstance(obj, d.ndarray):
         if not copy and (dtype is None or obj.dtype == dtype) and order == "K":
@@ -55,7 +55,7 @@ def _asarray(a: Any, dtype: Any = None, order: str = "K", **kwargs: Any) -> d.nd
 
 
 def _where(condition: Any, *choices: Any) -> Any:
-    """Return where(condition, x, y). With only a condition, the shape of the result would depend on values."""
+    """Return where(condition, x, y). Raise TypeError for where(condition), whose shape would depend on values."""
     if not choices:
         raise TypeError("where expects (condition, x, y): where(condition) is nonzero, which waits for the device")
     if not isinstance(condition, d.ndarray):
@@ -76,9 +76,9 @@ def _take(a: Any, indices: Any, axis: int | None = None, out: Any = None) -> Any
 
 
 def _unless_singular(f: Callable[..., Any], otherwise: Callable[..., Any]) -> Callable[..., Any]:
-    """Return f with the result of `otherwise` in place of a LinAlgError.
+    """Return a function that calls f, and `otherwise` if f raises a LinAlgError.
 
-    cuSOLVER reports no error and returns meaningless numbers.
+    For singular matrices, cuSOLVER reports no error and returns meaningless values.
     """
 
     def solver(*args: Any, **kwargs: Any) -> Any:

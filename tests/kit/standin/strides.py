@@ -1,4 +1,4 @@
-"""Provide `as_strided` of cupy.lib.stride_tricks, a view of the device's memory."""
+"""Provide the function `as_strided` of cupy.lib.stride_tricks for arrays of the stand-in."""
 
 from __future__ import annotations
 
