@@ -25,16 +25,16 @@ Host = np.ndarray[Any, Any]
 """A NumPy array."""
 
 SCIPY = {"numpy": "scipy", "cupy": "cupyx.scipy"}
-"""Packages with the special functions and solvers of each array library."""
+"""Package that provides the special functions and solvers for each array library."""
 
 STRIDES = {"numpy": "numpy.lib.stride_tricks", "cupy": "cupy.lib.stride_tricks"}
-"""Modules with the `as_strided` of each array library."""
+"""Module that provides `as_strided` for each array library."""
 
 
 def array_namespace(*arrays: Array) -> Any:
     """Return the namespace `xp` of the arrays' library: NumPy itself, or array-api-compat's wrapper of CuPy.
 
-    Raises TypeError for arrays of two libraries and for anything that is not a NumPy or CuPy array.
+    Raises TypeError if NumPy and CuPy arrays are mixed, and for anything that is neither a NumPy nor a CuPy array.
 
     >>> array_namespace(np.ones(3)).__name__
     'numpy'
@@ -115,7 +115,7 @@ def device_namespace(device: str) -> Any:
 
 
 def _gpu_remedy(error: Exception) -> str:
-    """Return the remedy for the missing part: a Python package, one of CUDA's libraries, or a GPU and its driver."""
+    """Return advice on the missing part: a Python package, one of CUDA's libraries, or a GPU and its driver."""
     extras = "pip install 'minintk[gpu]' (a driver for CUDA 12) or 'minintk[gpu13]' (CUDA 13)"
     if isinstance(error, ModuleNotFoundError):
         package = str(error.name).partition(".")[0]
@@ -159,7 +159,7 @@ LIMITS = {
     "cgroup2": (("memory.max", "memory.high"), "memory.current", "inactive_file"),
     "cgroup": (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file"),
 }
-"""Names per kind of control group: the limit files, the usage file, and the reclaimable cache in memory.stat."""
+"""For each kind of control group: names of the limit files, the usage file, and the cache entry in memory.stat."""
 
 
 def free_in_groups(root: str | Path = "/") -> int:
@@ -177,7 +177,7 @@ def free_in_groups(root: str | Path = "/") -> int:
 
 @lru_cache
 def limited_groups(root: str) -> tuple[tuple[Path, list[Path], Path, str], ...]:
-    """Return (folder, limit files, usage file, cache name) of each group with a limit, cached because this is slow."""
+    """Return (folder, limit files, usage file, cache entry) for each group with a limit.  The slow search runs once."""
     found = []
     for kind, group in control_groups(root, "memory"):
         limits, usage, cache = LIMITS[kind]
@@ -188,7 +188,7 @@ def limited_groups(root: str) -> tuple[tuple[Path, list[Path], Path, str], ...]:
 
 
 def control_groups(root: str, controller: str) -> list[tuple[str, Path]]:
-    """Return (kind, folder) of all control groups, outer ones included, that limit this process's "memory" or "cpu"."""
+    """Return (kind, folder) of each control group, inner or outer, that can limit this process's "memory" or "cpu"."""
     found: list[tuple[str, Path]] = []
     try:
         mounts = [line.split() for line in (Path(root) / "proc/self/mountinfo").read_text().splitlines()]
@@ -211,7 +211,7 @@ def control_groups(root: str, controller: str) -> list[tuple[str, Path]]:
 
 
 def read_number(path: Path, name: str | None = None) -> int | None:
-    """Read the number in a file, or after `name` in a file of pairs.  Return None for "max" or a missing file."""
+    """Return the number in a file, or in its line that begins with `name`; None for "max" or a missing file."""
     text = text_of(path)
     try:
         return int(dict(line.split() for line in text.splitlines())[name] if name else text)
@@ -236,7 +236,7 @@ def check_floating(name: str, a: Array) -> None:
         array_namespace(a)
     except TypeError as error:
         raise TypeError(f"{name}: {error}") from None
-    if type(a) is not np.ndarray and isinstance(a, np.matrix):  # here * is a matrix product, and slices remain matrices
+    if type(a) is not np.ndarray and isinstance(a, np.matrix):  # its * is a matrix product, and its slices are matrices
         raise TypeError(f"{name} expects an array, got a numpy.matrix: convert it, numpy.asarray({name})")
     if isinstance(a, np.ma.MaskedArray):  # NumPy's sums skip masked values, but networks would use them
         remedy = f"fill it, {name}.filled(0.0), or leave out the examples with masked entries"
@@ -244,7 +244,7 @@ def check_floating(name: str, a: Array) -> None:
     if a.dtype not in (np.float32, np.float64):
         raise TypeError(f"{name} expects float32 or float64, got {a.dtype}: convert it, {name}.astype(numpy.float64)")
     device: Any = None if type(a) is np.ndarray else getattr(a, "device", None)
-    if hasattr(device, "id") and device.id != (current := type(device)().id):  # CuPy's Device() is the current one
+    if hasattr(device, "id") and device.id != (current := type(device)().id):  # Device() is CuPy's current device
         what = f"an array on GPU {current}, the current one, got one on GPU {device.id}"
         raise ValueError(f"{name} expects {what}: call within `with cupy.cuda.Device({device.id}):`")
 
@@ -264,7 +264,7 @@ def check_finite_by(result: Array, name: str, a: Array) -> None:
 
     Only `result` is checked first, because it has fewer entries.  If `a` is finite, an overflow raises no error here.
     """
-    if on_host(array_namespace(result)) and not finite(result):  # on a GPU, the check would have to wait for the sum
+    if on_host(array_namespace(result)) and not finite(result):  # a check would have to wait for the GPU
         check_finite(name, a)
 
 
@@ -275,7 +275,7 @@ def finite(a: Array) -> bool:
 
 
 def check_examples(name: str, x: Array, shape: Sequence[int] | None = None) -> None:
-    """Raise unless `x : (N, *shape)` is a batch of finite floating-point examples.  Check the shape only if given."""
+    """Raise TypeError or ValueError unless x : (N, *shape) contains finite floats.  shape=None allows (N, d, ...)."""
     check_floating(name, x)
     if x.ndim < 2 or (shape is not None and tuple(x.shape[1:]) != tuple(shape)):
         want = f"(N, {', '.join(map(str, shape))})" if shape is not None else "(N, d)"
@@ -290,7 +290,7 @@ def check_examples(name: str, x: Array, shape: Sequence[int] | None = None) -> N
 
 
 def matmul_into(a: Array, b: Array, out: Array) -> None:
-    """Write a @ b to out[...], without a temporary array if possible.  out must not overlap a or b.
+    """Write a @ b to out[...], without a temporary array if possible.  `out` must not overlap `a` or `b`.
 
     >>> a, out = np.eye(2), np.zeros((2, 3))
     >>> matmul_into(a, a, out[:, :2])
@@ -312,7 +312,7 @@ def rows_times(x: Array, W: Array) -> Array:
 
 
 def strided(a: Array, shape: Sequence[int], strides: Sequence[int]) -> Array:
-    """Return a view of `a` with this shape and these strides in bytes, which are not checked.
+    """Return a view of `a` with the given shape and strides in bytes.  They may not be checked against `a`.
 
     >>> a = np.arange(4.0)
     >>> strided(a, (3, 2), (8, 8))
@@ -321,14 +321,14 @@ def strided(a: Array, shape: Sequence[int], strides: Sequence[int]) -> Array:
            [2., 3.]])
     """
     xp = array_namespace(a)
-    if isinstance(a, np.ndarray) and a.flags.c_contiguous:  # ten times as fast as as_strided, with bounds checked
+    if isinstance(a, np.ndarray) and a.flags.c_contiguous:  # ten times as fast as as_strided, and checks the bounds
         return np.ndarray(tuple(shape), a.dtype, a, 0, tuple(strides))
     return import_module(STRIDES[library(xp)]).as_strided(a, tuple(shape), tuple(strides))
 
 
 @lru_cache
 def raw_kernel(xp: Any, name: str, source: str) -> Callable[..., None] | None:
-    """Compile CUDA source to kernel((blocks, ...), threads, arguments, shared bytes).  Return None for NumPy."""
+    """Compile CUDA source and return launch(blocks, threads, arguments, bytes of shared memory); None for NumPy."""
     make = getattr(import_module(library(xp)), "RawKernel", None)
     if make is None:
         return None

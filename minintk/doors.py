@@ -1,8 +1,8 @@
-"""Import satellites on demand.  A satellite is a folder that can be deleted.  It is imported when first needed.
+"""Import satellites when they are first needed.  A satellite is a folder that the core does not need.
 
     networks     cheaper ways to compute a network's layers  minintk/fast
     kernels      cheaper ways to run the kernel recursion    analytic/fast
-    blocks       kernels on disk and on executors           analytic/large
+    blocks       kernels in blocks, on disk, by executors   analytic/large
     diagnosis    finds what is wrong with a layer            minintk/grade
     phase        the phase of a network, in one line         analytic/phases
     roundings    how layers amplify rounding errors          analytic/phases
@@ -30,7 +30,7 @@ DOORS = {
 
 @cache
 def through(door: str, otherwise: Any = None) -> Any:
-    """Return the object behind a door, or `otherwise` if its satellite was deleted.
+    """Return the object that DOORS lists for this name, or `otherwise` if its satellite was deleted.
 
     >>> through("networks", "as written") is not None
     True

@@ -1,12 +1,12 @@
 """Test the laws that every model obeys, for the layers and models of this package and for your own.
 
 Each `check_...(model, theta, x, rng)` takes a model, parameters theta : (P,) or (E, P), a batch x : (N, *input_shape)
-and a numpy.random.Generator that draws directions.  Its AssertionError gives the law, both numbers and the tolerance.
+and a numpy.random.Generator that draws directions.  Its AssertionError gives the law, both values and the tolerance.
 `check_layer` checks every law for one layer at several positions in small networks.
 
 Tolerances are derived, not chosen.  Let eps be the spacing of floating-point numbers at 1, and m = 4 (sum of all layer
 sizes + N + 8) the number of roundings on a path through the network and back.  A result is off by at most m eps times
-the size of its terms.  This is |u| |J| |v| for <u, J v>, |J_n| |J_m| for entries of J J', and |f| + |J| |theta| for f.
+the size of its terms: |u| |J| |v| for <u, J v>, |J_n| |J_m| for entries of J J', and |f| + |J| |theta| for f.
 
 To define a layer, write a frozen dataclass and register its shape rule and its finite rule.  The page "Extending" in
 the documentation gives an example and shows how `check_layer` reports a mistake.
@@ -100,7 +100,7 @@ def check_adjoint(model: Model, theta: Array, x: Array, rng: np.random.Generator
     f, J = model.linearize(theta, x)
     u, v = _normal(rng, f.shape, theta), _normal(rng, theta.shape, theta)
     lead = J.lead
-    buffer = array_namespace(theta).full(tuple(theta.shape), float("nan"), dtype=theta.dtype)  # fails with +=
+    buffer = array_namespace(theta).full(tuple(theta.shape), float("nan"), dtype=theta.dtype)  # += would leave NaN
     Jv, Ju = to_host(J.jvp(v)), to_host(J.vjp(u, buffer))
     u, v = to_host(u), to_host(v)
     forwards = (u * Jv).reshape((*lead, -1)).sum(axis=-1)
@@ -200,7 +200,7 @@ def check_ensemble(model: Model, theta: Array, x: Array, rng: np.random.Generato
     for e in range(theta.shape[0]):
         one = slice(e, e + 1)
         part = model.members(one)
-        pick: Any = e if part is model else one  # drops the member axis, unless theta_0 or keys have one
+        pick: Any = e if part is model else one  # without the member axis, unless theta_0 or mask keys have one
         apart = _results(model, *part.linearize(theta[pick], x), v[pick], u[pick])
         sizes = _sizes(model, _terms(part, theta[pick], x), float(rows[e]), v[e], u[e])
         for name, alone in apart.items():
@@ -209,7 +209,7 @@ def check_ensemble(model: Model, theta: Array, x: Array, rng: np.random.Generato
 
 
 def check_blocks(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
-    """Check ntk and ntk_full, computed in blocks under every memory bound that they accept, against the whole J J'."""
+    """Check that ntk and ntk_full, in blocks under each memory bound that they accept, equal those from the whole J."""
     _, J = model.linearize(theta, x)
     m, largest = roundings(model, theta, x), float(_norm(_rows(J)).max()) ** 2
     other = x[::-1][: (x.shape[0] + 1) // 2]
@@ -265,7 +265,7 @@ def _results(model: Model, f: Array, J: Jacobian, v: Array, u: Array) -> dict[st
 
 
 def _sizes(model: Model, f: float, J: float, v: Array, u: Array) -> dict[str, float]:
-    """Return the size of the terms that are summed in each of `_results`.  f, J : the sizes of f and J."""
+    """Return, for each entry of `_results`, the size of the terms that it sums.  f, J : the sizes of f and J."""
     v_norm, u_norm = (float(_norm(to_host(a).ravel())) for a in (v, u))
     return {"f": f, "J v": J * v_norm, "J' u": J * u_norm, "gram": J**2, "trace_gram": model.outputs * J**2}
 

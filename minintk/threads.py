@@ -7,7 +7,7 @@ Any public call can run inside another call in the same thread (in a signal hand
 can end it.  The following rules make this safe.
 
     no thread waits for unstarted work                a call runs its own items and waits only for running items
-    marks are never unset                             a mark lives in a copied context or ends with its frame
+    no mark has to be removed                         a mark lives in a copied context or ends with its frame
     no lock is held across lines of Python            queues, deques and dictionaries change in one atomic step
     the next call repairs the state                   after an exception in `wait`, `end`, `__exit__` or `_leave`
 """
@@ -33,7 +33,7 @@ from minintk.cores import cores
 
 T = TypeVar("T")
 
-PATIENCE = 0.05  # longest wait, in seconds, for another thread that restores BLAS's threads and can be interrupted
+PATIENCE = 0.05  # longest wait, in seconds, for another thread (perhaps interrupted) to restore BLAS's thread counts
 _inside: ContextVar[bool] = ContextVar("minintk_inside", default=False)
 
 
@@ -134,7 +134,7 @@ _pool, _own = _Pool(), local()
 
 
 def _place() -> tuple[int, int]:
-    """Return (depth, frame) of the caller's caller.  Other frames at least this deep have ended, even if still held."""
+    """Return (depth, frame) of the caller's caller.  Any other frame at least this deep is no longer running."""
     depth, caller = 0, id(frame := sys._getframe(2))
     while frame := frame.f_back:  # type: ignore[assignment]
         depth += 1
@@ -143,7 +143,7 @@ def _place() -> tuple[int, int]:
 
 def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
     """Return [work(item) for item in items], computed on all cores.  An error is raised once all threads have stopped.
-    Inside the pool, for one core or for one item, this is a plain loop.  For several items, BLAS has only one thread.
+    Inside the pool, for one core or for one item, this is a plain loop.  For several items, BLAS uses only one thread.
 
     >>> parallel(lambda i: i * i, range(4))
     [0, 1, 4, 9]
@@ -222,7 +222,7 @@ class single_threaded_blas(AbstractContextManager[None]):
 
 
 def _leave(key: int) -> None:
-    """Restore the thread counts once no holder is left.  A new holder is seen here, or it waits for `_returning`."""
+    """Restore BLAS's thread counts once no holder is left.  A new holder is noticed here or waits for `_returning`."""
     _holders.pop(key, None)
     if _holders:
         return

@@ -1,6 +1,6 @@
 """Define the sizes at which fast paths begin and end, as measured on two cores with AVX-512.
 
-A thread pays off for about 0.5 ms of work, so `cut` divides work of at least twice that length.
+A thread pays off from about 0.5 ms of work, so `cut` divides only work that takes at least twice as long.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ class Thresholds:
 
     plain: int = 2**18  # multiplications of a batch below which plain layers run, with BLAS's own threads
     products: int = 2**24  # multiplications in a piece of one or several matrix products
-    compiled: int = 2**20  # multiplications of a convolution that justify loading Numba
+    compiled: int = 2**20  # multiplications of a convolution above which loading Numba pays off
     convolution: int = 2**24  # multiplications of a piece of a convolution,
     convolution_per_weight: int = 2**8  # plus this many for each weight, since every piece adds to all gradients
     share: int = 2**17  # numbers in a batch's activations, divided by the square of the number of shares,
@@ -25,7 +25,7 @@ class Thresholds:
     pixels: int = 2**21  # numbers in a piece that BatchNorm sums or scales
     patches_bytes: int = 3 * 2**20  # bytes of patches that are formed and multiplied at a time,
     patches_bytes_gpu: int = 2**30  # and on a GPU
-    normalised: int = 2**16  # numbers in BatchNorm's input that justify loading Numba
+    normalised: int = 2**16  # numbers in BatchNorm's input above which loading Numba pays off
     gathering: float = 1.5  # gather a convolution's gradient if that takes at most this many times its
     gathered_channels: int = 16  # multiplications, and if its images have at least this many channels
     cotangent_bytes: int = 6 * 10**6  # largest cotangent of a kernel's outputs that is not split into parts
@@ -40,7 +40,7 @@ PIECES = 16
 
 
 def cut(length: int, work: float, each: float) -> list[slice]:
-    """Cut the range from 0 to `length` into 1, 2, 4, 8 or 16 slices, each with at least `each` of the work.
+    """Cut the range from 0 to `length` into 1, 2, 4, 8 or 16 slices with at least `each` units of `work` per slice.
 
     Rounding errors of sums depend on the pieces, so the pieces must not depend on the number of cores.
 

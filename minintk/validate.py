@@ -62,7 +62,7 @@ def whole(name: str, value: Any, low: int = 1, high: float = inf) -> int:
 
 
 def times(t: Any, *, finite: bool = False) -> np.ndarray[Any, Any]:
-    """Return t : () or (T,) in float64 on the host.  Raise ValueError unless all times are numbers >= 0 or inf.
+    """Return t : () or (T,) in float64 on the host.  Raise ValueError unless every time is a number >= 0 or inf.
 
     >>> times([0, np.inf])
     array([ 0., inf])
@@ -91,7 +91,7 @@ def precision(dtype: Any) -> np.dtype[Any]:
 
 
 def generator(rng: Any) -> np.random.Generator:
-    """Return rng, or numpy.random.default_rng(0) for None.  Raise TypeError for anything else, such as a seed.
+    """Return `rng` itself, or numpy.random.default_rng(0) for None.  Raise TypeError for other types, e.g. a seed.
 
     >>> isinstance(generator(None), np.random.Generator)
     True
@@ -103,6 +103,6 @@ def generator(rng: Any) -> np.random.Generator:
 
 
 def check_generator(name: str, rng: Any) -> None:
-    """Raise TypeError for anything except a generator, including None, so that nothing is drawn by accident."""
+    """Raise TypeError unless `rng` is a generator.  None is an error too: no default generator is created silently."""
     if not isinstance(rng, np.random.Generator):
         raise TypeError(f"{name} expects a numpy.random.Generator, numpy.random.default_rng(0), got {rng!r}")

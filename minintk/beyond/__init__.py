@@ -1,1 +1,1 @@
-"""Go beyond the fixed kernel: compute how a finite network's kernel evolves, and take steps of given spectral norm."""
+"""Compute how a finite network's kernel evolves, and take optimiser steps with a given spectral norm."""

@@ -110,7 +110,7 @@ def _moments(system: Hierarchy, y: Array, settings: FlowSettings) -> Iterator[Mo
 
 
 class Hierarchy:
-    """The `System` of z = (f, s, Xi), ([E], M C + N C + (M C)^2).   Below order 4, Xi is omitted."""
+    """The `System` with the state z = (f, s, Xi), ([E], M C + N C + (M C)^2).   Below order 4, Xi is omitted."""
 
     ndims: ClassVar[int] = 1
 
@@ -138,7 +138,7 @@ class Hierarchy:
         return J.vjp(everywhere) * self.S
 
     def expansion(self, d: Array, order: int) -> Jacobian:
-        """Return J + D^2f[d, .]; order 3 adds 1/2 D^3f[d, d, .]."""
+        """Return J + D^2f[d, .] for order 2; for order 3, add 1/2 D^3f[d, d, .]."""
         return self.model.expand(self.theta0, d, self.x, order)[1]
 
     def along(self, d: Array) -> Array:
@@ -186,7 +186,7 @@ class Hierarchy:
         return self
 
     def moment(self, m: Moment) -> Moment:
-        """Return the moment with the state z replaced by f and the kernel."""
+        """Return the moment with f and the kernel instead of the state z."""
         shape, f = self.f0.shape, self.xp.asarray(self.layout.unpack(m.f)["f"], copy=True)
         return replace(m, f=f, kernel=self.kernel(m.f)[0].reshape((*shape, *shape[-2:])))
 

@@ -29,7 +29,7 @@ TOLERANCE = 1e-3
 
 @dataclass(frozen=True, repr=False)
 class SpectralDescent(Optimizer):
-    """Normalised gradient descent, tensor by tensor.   layout : the network's `net.layout`.
+    """Gradient descent with steps of a given spectral norm for each tensor.   layout : the network's `net.layout`.
 
     lr : relative size of a step, a number or a schedule.  Steps do not shrink near a minimum, so use a schedule that
     decays to 0.  The s in the formula is `lr_scales` of `train`, 1 by default, and not the parametrization's scale.  A
@@ -96,12 +96,12 @@ class Muon(SpectralDescent):
     momentum: float = 0.9
 
     def direction(self, G: Array) -> Array:
-        """Return U V' of G = U diag V'."""
+        """Return U V' for G = U diag V'."""
         return orthogonalised(G)
 
 
 def orthogonalised(G: Array) -> Array:
-    """Return U V' of G = U diag(s) V' : ([E], m, n), within a tolerance.  Singular values of 0 remain 0.
+    """Return U V' for G = U diag(s) V' : ([E], m, n), within a tolerance.  Singular values of 0 remain 0.
 
         X <- 3/2 a X - 1/2 a^3 X X'X,        a^2 = 3 / (1 + low + low^2),        low <- 1/2 a low (3 - a^2 low^2)
 
@@ -135,7 +135,7 @@ def orthogonalised(G: Array) -> Array:
 
 
 def _or_one(size: Array) -> Array:
-    """Return the sizes, with 0 replaced by 1."""
+    """Return `size` with each 0 replaced by 1, so that one can divide by it."""
     return array_namespace(size).where(size > 0, size, 1 + size)
 
 

@@ -28,7 +28,7 @@ class Dataset:
     image_shape : (H, W, C) if the examples are images, even if they are stored flat.
     dtype : the dtype of `x` if raw contains bytes, otherwise the dtype of raw.
 
-    raw and labels are read during use and not copied, because they can be a `numpy.memmap`.
+    `raw` and `labels` are not copied, because they can be a `numpy.memmap`, which is read from disk when used.
     Raises TypeError or ValueError if the arrays do not match each other or contain NaN or infinity.
 
     >>> data = Dataset(np.eye(3), np.array([0, 1, 1]), classes=("cat", "dog"))
@@ -135,7 +135,7 @@ class Dataset:
         return replace(self, raw=self.raw.reshape(len(self), prod(self.raw.shape[1:])))
 
     def enlarged(self, factor: int, frame: int = 0) -> Dataset:
-        """Repeat every pixel of the images factor x factor times, and add a frame of `frame` zero pixels.
+        """Repeat every pixel of the images factor x factor times, and add a border of zeros, `frame` pixels wide.
 
         Call this before `standardise`, because zero is not black afterwards.
 
@@ -154,7 +154,7 @@ class Dataset:
         return self.image_shape
 
     def shifted(self, max_shift: int, rng: np.random.Generator) -> Dataset:
-        """Shift each image by a uniform (dy, dx) up to max_shift, and fill with 0 (black only before `standardise`)."""
+        """Shift each image by a random (dy, dx), uniform up to max_shift pixels, and fill with 0 (see `enlarged`)."""
         check_generator("rng", rng)
         shift = Shift(whole("max_shift", max_shift, 0, min(self._image_shape()[:2]) - 1))
         moved = shift(self.images().raw, shift.draw(len(self), rng))
@@ -163,7 +163,7 @@ class Dataset:
     def standardise(self, *, fit: Dataset | None = None) -> Dataset:
         """Return the data set of (x - mean) / std, with one mean and std per channel of an image, or per feature.
 
-        fit : the data set for mean and std (the training set).  Raises ValueError if a channel is constant.
+        fit : the training set, whose mean and std are used; by default this data set.  Raises ValueError if std is 0.
 
         >>> from minintk.datasets import digits
         >>> x = digits().standardise().x
@@ -184,9 +184,9 @@ class Dataset:
     def pca(self, k: int, *, fit: Dataset | None = None) -> Dataset:
         """Return the data set of (x - mean) V : (N, k), the first k principal components, scaled to unit variance.
 
-        fit : the data set for mean, V and the variances (1/N sum), i.e. the training set before its own `pca`.
-        The largest loading of each component is positive.  Geiger et al. 2020 use k = 10.  Raises ValueError if the
-        data vary in fewer than k directions.
+        fit : the training set before its own `pca`, whose mean, V and variances (1/N sum) are used.  Default: this data
+        set.  The largest loading of each component is positive.  Geiger et al. 2020 use k = 10.  Raises ValueError if
+        the data vary in fewer than k directions.
 
         >>> from minintk.datasets import digits
         >>> train, test = digits().split(1000, 500, np.random.default_rng(0))
@@ -199,18 +199,18 @@ class Dataset:
         whole("k", k, 1, d)
         mean = source.x.mean(axis=0, dtype=np.float64)
         X = source.x - mean
-        lam, U = np.linalg.eigh(X.T @ X if d <= N else X @ X.T)  # uses the smaller matrix, with ascending eigenvalues
+        lam, U = np.linalg.eigh(X.T @ X if d <= N else X @ X.T)  # the smaller matrix; lam is ascending
         lam, U = lam[::-1], U[:, ::-1]
         rank = int(np.sum(lam > max(N, d) * np.finfo(source.dtype).eps * lam[0]))
         if k > rank:
             raise ValueError(f"{source.name} varies in {rank} directions only: pca expects k <= {rank}, got {k}")
         V = U[:, :k] if d <= N else X.T @ (U[:, :k] / np.sqrt(lam[:k]))
         V = V * np.sign(V[np.abs(V).argmax(axis=0), np.arange(k)])
-        x = (self.flat().x - mean) @ (V / (X @ V).std(axis=0))  # more accurate than the eigenvalues
+        x = (self.flat().x - mean) @ (V / (X @ V).std(axis=0))  # std is more accurate than sqrt(lam / N)
         return replace(self, raw=x.astype(self.dtype, copy=False), image_shape=None)
 
     def on_sphere(self) -> Dataset:
-        """Return the data set of sqrt(d) x / |x|: x x' / d has a unit diagonal.  Raise ValueError for zero examples.
+        """Return the data set of sqrt(d) x / |x|, so that x x' / d has a unit diagonal.  Raise ValueError if an x is 0.
 
         >>> from minintk.datasets import digits
         >>> x = digits().on_sphere().x
@@ -225,7 +225,7 @@ class Dataset:
         return replace(self, raw=x.astype(self.dtype, copy=False).reshape(self.raw.shape))
 
     def _same_features(self, fit: Dataset | None, what: str) -> Dataset:
-        """Return the data set for statistics: this one, or `fit` if it has the same features and is not empty."""
+        """Return `fit`, or this data set if it is None.  Raise an error if it is empty or has other features."""
         source = self if fit is None else fit
         if not isinstance(source, Dataset):
             raise TypeError(f"{what}(fit=...) expects a Dataset, got {type(source).__name__}")
@@ -249,7 +249,7 @@ class Dataset:
         return self.x, sign[self.labels][:, None]
 
     def binary(self, a: str | int, b: str | int | None = None) -> tuple[Array, Array]:
-        """Return (x, y) with y : (N, 1), +1 for class `a` and -1 for class `b`, by default all others.
+        """Return (x, y) with y : (N, 1), +1 for class `a` and -1 for class `b`, or for all other classes if b=None.
 
         >>> from minintk.datasets import digits
         >>> x, y = digits().binary(3, 8)
@@ -261,6 +261,6 @@ class Dataset:
         return two.x, np.where(two.labels == positive, 1.0, -1.0).astype(self.dtype)[:, None]
 
     def one_hot(self, *, zero_mean: bool = False) -> tuple[Array, Array]:
-        """Return (x, y) with y : (N, C), 1 for the class, else 0, minus 1/C if `zero_mean` (Lee et al. 2019)."""
+        """Return (x, y) with one-hot y : (N, C).  If `zero_mean`, subtract 1/C from y (Lee et al. 2019)."""
         y = np.eye(len(self.classes), dtype=self.dtype)[self.labels]
         return self.x, y - 1 / len(self.classes) if zero_mean else y

@@ -19,8 +19,8 @@ ATTRIBUTION = (
 
 
 def packaged(name: str) -> dict[str, Array]:
-    """Read the arrays of a file inside the package."""
-    from importlib.resources import as_file, files  # here because this takes a tenth of the import time
+    """Return {name: array} from the file `name`.npz inside the package."""
+    from importlib.resources import as_file, files  # here because it takes a tenth of the package's import time
 
     with (
         as_file(files("minintk.datasets") / f"{name}.npz") as path,
@@ -66,7 +66,7 @@ class Text:
         return f"Text({self.name!r}, N={len(self.words)}, classes: {shares})"
 
     def embed(self, length: int, features: int, rng: np.random.Generator) -> Dataset:
-        """Map each word to a fixed vector with entries N(0, 1), x : (N, length, features).
+        """Map each word to a fixed random vector with entries N(0, 1), and return x : (N, length, features).
 
         Longer texts are truncated, and shorter texts are padded with zeros, as `minintk.MaskedAvgPool` expects.  At
         infinite width, random vectors are equivalent to a trainable embedding at initialisation.

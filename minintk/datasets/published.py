@@ -3,13 +3,13 @@
 A given folder must contain the files.  If no folder is given, pooch downloads the files into the user's cache and
 verifies them by checksums in this package.
 
-MNIST has 60,000 and 10,000 handwritten digits of 28 x 28 pixels, in four IDX files.  An IDX file has two zero bytes, a
-type (0x08: bytes), the number of axes, four bytes for the length of each axis (most significant byte first), and the
-values in row-major order.
+MNIST has 60,000 training and 10,000 test images of handwritten digits, 28 x 28 pixels each, in four IDX files.  An IDX
+file consists of two zero bytes, a type (0x08: bytes), the number of axes, four bytes for the length of each axis (most
+significant byte first), and the values in row-major order.
 
-CIFAR-10 has 50,000 and 10,000 photographs of 32 x 32 pixels in ten classes, published as Python batches.  These are
-pickles, and loading a pickle can call any function or set the state of a NumPy array to any bytes.  Their instructions
-are therefore parsed but never executed.  They contain the array's bytes and the labels literally.
+CIFAR-10 has 50,000 training and 10,000 test photographs of 32 x 32 pixels in ten classes, published as Python batches.
+These are pickles, and loading a pickle can call any function or set the state of a NumPy array to any bytes.  Their
+instructions are therefore parsed but never executed.  They contain the array's bytes and the labels literally.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ VARIABLE = "MININTK_DATA"
 
 
 def named_folder(folder: str | os.PathLike[str] | None) -> Path | None:
-    """Return `folder`, or the folder in MININTK_DATA, or None.  Raise FileNotFoundError if it does not exist."""
+    """Return `folder`, or else the folder in MININTK_DATA, or else None.  Raise FileNotFoundError if it is missing."""
     named = folder if folder is not None else os.environ.get(VARIABLE) or None
     if named is None:
         return None
@@ -52,7 +52,7 @@ def find(folder: Path, inside: Sequence[str], names: Sequence[str]) -> Path:
 
 
 def download(url: str, checksum: str, *, unpack: bool = False) -> list[Path]:
-    """Return the file at `url`, or the files in its archive, from the user's cache or a verified download."""
+    """Return the path of the file at `url`, or of the files in this archive.  Download and verify it unless cached."""
     try:
         import pooch
     except ImportError as error:
@@ -180,13 +180,13 @@ def _batch(path: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
 
 
 LISTS = {"EMPTY_LIST", "MARK", "BININT1", "APPEND", "APPENDS", "BINPUT", "LONG_BINPUT", "MEMOIZE", "FRAME"}
-"""The pickle instructions that build a list of small numbers."""
+"""The pickle instructions that build a list of integers from 0 to 255."""
 
 
 def read_pickle(content: bytes) -> tuple[bytes, list[int]]:
     """Parse (pixels, labels) of a batch from the instructions of its pickle, without executing them.
 
-    labels : the list after b"labels".  pixels : the bytes of the "u1" array after False.  Each is empty if missing.
+    labels : the list after b"labels".  pixels : the bytes after False in the "u1" array.  Each is empty if missing.
     """
     pixels, labels, last, in_list, is_bytes = b"", list[int](), "", False, False
     for instruction, said, _ in pickletools.genops(content):

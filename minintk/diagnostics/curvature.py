@@ -108,7 +108,7 @@ def _ascend(model: Model, theta: Array, x: Array, v: Array, steps: int, J: Jacob
 
 
 class _Second:
-    """D^2 f[v, .] in S^-1/2 theta: f(theta) + D f[d] + D^2 f[d, d] / 2 has the derivative D f[.] + D^2 f[d, .] in d."""
+    """D^2 f[v, .] in S^-1/2 theta: the derivative of f(theta) + D f[d] + D^2 f[d, d] / 2 at d = v, minus D f."""
 
     def __init__(self, model: Model, theta: Array, x: Array, v: Array, J: Jacobian, root: Any) -> None:
         self.J, self.root = J, root
@@ -218,7 +218,7 @@ def max_learning_rate(
 
 
 def _check_descent(model: Model, theta: Array, x: Array, loss: Any, scales: Mapping[str, float] | None) -> Any:
-    """Return S, (P,) or 1.0; raise TypeError or ValueError for an invalid network, batch or loss."""
+    """Check the network, batch and loss, and return S, (P,) or 1.0.  Raise TypeError or ValueError if invalid."""
     _check_one(model, theta, x)
     if isinstance(loss, type) or not hasattr(loss, "hessian"):
         raise TypeError(f"loss expects one with hessian(f, y, v), such as mn.mse, got {loss!r}")
@@ -228,14 +228,14 @@ def _check_descent(model: Model, theta: Array, x: Array, loss: Any, scales: Mapp
 
 
 def _scales(model: Model, theta: Array, scales: Mapping[str, float] | None) -> Any:
-    """Return S, (P,) or 1.0."""
+    """Return the learning-rate scales S, (P,), or 1.0 if all are 1."""
     S = model.layout.learning_rate_scales(scales, "sgd", "scales", like=theta)
     return 1.0 if S is None else S
 
 
 def _pulled(J: Jacobian, u: Array) -> Array:
-    """Return J' u : (P,), which can overflow; `_largest_eigenvalue` checks this."""
-    out = array_namespace(u).full((J.size,), float("nan"), dtype=u.dtype)  # NaN remains if a layer forgets to write
+    """Return J' u : (P,).  It can overflow, which `_largest_eigenvalue` checks."""
+    out = array_namespace(u).full((J.size,), float("nan"), dtype=u.dtype)  # NaN remains if a layer writes nothing
     J.pull(u, out)
     return out
 

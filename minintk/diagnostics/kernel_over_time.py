@@ -1,4 +1,4 @@
-"""Measure the tangent kernel along a training run: its movement, its eigenvectors, and the share of each layer."""
+"""Measure the tangent kernel during training: its movement, its eigenvectors, and the contribution of each layer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class KernelPath:
     """The kernel Theta_t at S times, compared with the initial kernel Theta_0.  All arrays are on the host.
 
     t : (S,).  movement : |Theta_t - Theta_0| / |Theta_0|.  alignment : centred alignment with y y', at most 1.
-    share : {layer: its fraction of the trace}; the fractions sum to 1.  effective_rank : between 1 and N.
+    share : {layer: its fraction of the kernel's trace}, with sum 1 over layers.  effective_rank : between 1 and N.
     eigenvalues : the k largest ones, descending.  overlap : |U_0' U_t|^2 / j for the spaces U of the first j
     eigenvectors, with j from 1 to k.  It is 1 if the space does not move and about j / N for a random space, and
     meaningless if eigenvalues j and j + 1 are equal.  Eigenvalues and overlap have the shape (S, [E], k); the other
@@ -47,7 +47,7 @@ def kernel_over_time(model: Model, run: Iterable[Any], x: Array, y: Array, *, k:
 
     Each of the S times needs a kernel on N examples for every layer with weights, and two decompositions of an N x N
     matrix.  Choose a few hundred examples, and snapshots at increasing intervals.
-    Raises TypeError for a run without theta, ValueError for an empty run, and errors of `ntk` or `target_alignment`.
+    Raises TypeError for a run without theta, ValueError for an empty run, and what `ntk` or `target_alignment` raises.
 
     >>> import minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(64), mn.Tanh(), mn.Dense(1)), (2,))
@@ -89,7 +89,7 @@ def _overlap(U: Array, V: Array) -> Array:
 
 
 def layer_kernels(model: Model, theta: Array, x: Array) -> dict[str, Array]:
-    """Return {layer: its part of the kernel}, each ([E], N, N); their sum is the kernel."""
+    """Return {layer: its contribution to the kernel}, each ([E], N, N).  The contributions sum to the kernel."""
     names = list(model.layout.slices)
     layers = {name: name.rpartition(".")[0] or name for name in names}
     return {

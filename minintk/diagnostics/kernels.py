@@ -8,9 +8,9 @@ from minintk.models.model import Model, check_model
 
 
 def relative_distance(a: Array, b: Array) -> Array:
-    """Return |a - b|_F / |b|_F over the last two axes; for kernels ([E], N, M) the result is () or (E,).
+    """Return |a - b|_F / |b|_F over the last two axes: () or (E,) for kernels `a`, `b` of shape ([E], N, M).
 
-    Returns inf if only b is zero, 0 if both are zero.  Raises ValueError for other shapes, infinite and NaN values.
+    Returns inf if only `b` is zero, and 0 if both are.  Raises ValueError for other shapes and for NaN or infinity.
 
     >>> import numpy as np
     >>> round(float(relative_distance(np.diag([3.0, 4.0]), np.diag([4.0, 4.0]))), 6)
@@ -25,7 +25,7 @@ def relative_distance(a: Array, b: Array) -> Array:
 
 
 def _relative(moved: Array, start: Array, axes: tuple[int, ...]) -> Array:
-    """Return |moved| / |start|: inf if only start is zero, 0 if both are zero."""
+    """Return |moved| / |start|, or inf if only `start` is zero, or 0 if both are zero."""
     xp = array_namespace(moved, start)
     top = xp.maximum(*(xp.max(xp.abs(a), axis=axes, keepdims=True) for a in (moved, start)))
     top = xp.where(top > 0, top, xp.ones_like(top))  # scaling avoids overflow and underflow of squares
@@ -38,8 +38,8 @@ def kernel_movement(model: Model, theta0: Array, theta: Array, x: Array) -> Arra
     """Return the relative movement of the NTK on x, |Theta(theta) - Theta(theta0)|_F / |Theta(theta0)|_F; () or (E,).
 
     theta0, theta : (P,) or (E, P).  For smooth activations, Lee et al. 2019 (eq. 17) prove O(n^-1/2) in the width n,
-    and the leading order is n^-1.  For ReLU, measurements give about n^-3/4.  The kernel moves more for short inputs:
-    see docs/lazy.md.
+    and the leading order is n^-1.  For ReLU, measurements give about n^-3/4.  The kernel moves more if the inputs have
+    a small norm (see docs/lazy.md).
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))
@@ -53,7 +53,7 @@ def kernel_movement(model: Model, theta0: Array, theta: Array, x: Array) -> Arra
 def weight_movement(model: Model, theta0: Array, theta: Array) -> dict[str, Array]:
     """Return {tensor name: |w - w_0| / |w_0|}, each () or (E,); theta0, theta : (P,) or (E, P).
 
-    Names are those of the layout, such as "0.W".  A tensor gives inf if it left zero, and 0 if it stayed at zero.
+    Names are those of the layout, such as "0.W".  The value is inf if w_0 = 0 and w has moved, and 0 if w = w_0 = 0.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))
@@ -97,11 +97,11 @@ def effective_rank(k: Array) -> Array:
 
 
 def alignment(k: Array, other: Array, *, centred: bool = False) -> Array:
-    """Return <K, L>_F / (|K|_F |L|_F), () or (E,), of kernels ([E], N, N); 1 for positive multiples of each other.
+    """Return <K, L>_F / (|K|_F |L|_F), () or (E,), for kernels ([E], N, N).  It is 1 if K = c L with c > 0.
 
     centred : replace K by H K H with H = I - 1 1'/N, which removes the mean feature (Cortes et al. 2012).  For A A' and
     B B' with A, B : (N, features) from `Network.layer_outputs`, this is linear CKA, which is in [0, 1] and invariant to
-    rotations of A or B (Kornblith et al. 2019).  Raises ValueError if a kernel is zero or becomes zero by centring.
+    rotations of A or B (Kornblith et al. 2019).  Raises ValueError if a kernel is zero before or after centring.
 
     >>> import numpy as np
     >>> k = np.array([[2.0, 1.0], [1.0, 2.0]])
@@ -141,7 +141,7 @@ def target_alignment(k: Array, y: Array, *, centred: bool = False) -> Array:
 
 
 def _centred(k: Array) -> Array:
-    """Return H k H."""
+    """Return the centred kernel H k H with H = I - 1 1'/N."""
     xp = array_namespace(k)
     rows = k - xp.mean(k, axis=-2, keepdims=True)
     return rows - xp.mean(rows, axis=-1, keepdims=True)

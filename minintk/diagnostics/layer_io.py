@@ -1,4 +1,4 @@
-"""Record by name the input and output of every layer with weights, and of sums and other branches.
+"""Record the inputs and outputs of all layers that own weights, of residual sums and of other branches, by name.
 
 Names follow the layout: "0" owns "0.W" and "0.b", "2.branch.1" owns "2.branch.1.W", and "2" is the residual sum.
 """
@@ -24,7 +24,7 @@ class Passage(NamedTuple):
 
 
 def trace(net: Network, theta: Array, x: Array) -> dict[str, Passage]:
-    """Return {name: input and output of the layer} in the order of the layers; the arguments are those of `net`.
+    """Return {name: input and output of the layer}, in the order of the layers, for the call net(theta, x).
 
     >>> import numpy as np, minintk as mn
     >>> branch = mn.Sequential(mn.Tanh(), mn.Dense(8))
@@ -41,7 +41,7 @@ def trace(net: Network, theta: Array, x: Array) -> dict[str, Passage]:
 
 
 def _follow(layer: Bound, name: str, w: Weights, x: Array, found: dict[str, Passage]) -> Array:
-    """Return the layer's output; add the inputs and outputs of layers inside it to `found`."""
+    """Return the layer's output.  Add the inputs and outputs of this layer and of the layers inside it to `found`."""
     if isinstance(layer, BoundChain):
         for inner, child in _children(layer, name):
             x = _follow(child, inner, w, x, found)

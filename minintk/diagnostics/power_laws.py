@@ -15,7 +15,7 @@ Outcome = Literal["pass", "fail", "undecided"]
 
 
 def judged(interval: tuple[float, float], least: float, most: float) -> Outcome:
-    """Return "pass" if the whole interval is in [least, most], "fail" if no part of it is, and "undecided" otherwise.
+    """Return "pass" if the interval lies in [least, most], "fail" if it lies outside, and "undecided" otherwise.
 
     >>> [judged(interval, -0.1, 0.1) for interval in ((-0.05, 0.05), (0.05, 0.15), (0.15, 0.25))]
     ['pass', 'undecided', 'fail']
@@ -51,7 +51,7 @@ class PowerLaw:
         return self.prefactor * np.asarray(n, dtype=np.float64) ** self.exponent
 
     def band(self, n: Any) -> tuple[Any, Any]:
-        """Return (low, high) at each width n: the bootstrap confidence band of the fitted line."""
+        """Return (low, high) at each width n, the bootstrap confidence band of the fitted power law."""
         logs = self.draws[:, :1] + self.draws[:, 1:] * np.log(np.asarray(n, dtype=np.float64))
         tail = 50 * (1 - self.confidence)
         low, high = np.exp(np.percentile(logs, [tail, 100 - tail], axis=0))
@@ -123,7 +123,7 @@ def power_law(
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number and its interval (low, high) at level `confidence`."""
+    """An estimated number and its interval (low, high) at confidence level `confidence`."""
 
     value: float
     interval: tuple[float, float]
@@ -135,7 +135,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Outcome of a sequential test (seeds, looks, last confidence) or of a single fit (exponent, interval)."""
+    """The outcome of a sequential test (with seeds, looks, last confidence) or of one fit (with exponent, interval)."""
 
     outcome: Outcome
     text: str
@@ -147,7 +147,7 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """True if the outcome is a pass; undecided does not count as a pass."""
+        """True if the outcome is "pass", but not if it is "undecided"."""
         return self.outcome == "pass"
 
     def __str__(self) -> str:

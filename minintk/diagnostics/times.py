@@ -1,4 +1,4 @@
-"""Compute the times that training takes to halve the loss and to end, after Geiger et al. 2020, section 5."""
+"""Compute the times at which the loss is halved and at which it reaches zero, as in Geiger et al. 2020, section 5."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from minintk.arrays import Array, check_finite, check_floating, to_host
 def t1(t: Array, loss: Array) -> Any:
     """Return the first time at which the loss is half its initial value: () or (E,), on the host; inf if there is none.
 
-    t : (T,), increasing.  loss : (T,) or (T, E).  The loss is interpolated linearly between two times.  For the
+    t : (T,), increasing.  loss : (T,) or (T, E).  The loss is interpolated linearly between the given times.  For the
     alpha-scaled hinge loss, t1 is the time with alpha^2 L(t1) = 1/2, as in Geiger et al. 2020 (figure 3).
 
     >>> float(t1(np.array([0.0, 1.0, 2.0]), np.array([4.0, 3.0, 1.0])))

@@ -3,10 +3,10 @@
 `accelerate.faster` replaces a network's layers by faster layers that compute the same functions.  Networks that are
 created inside `accelerate.shut` keep the plain layers.  Reading order:
 
-    accelerate       the replacement of layers: ReLU after pooling, the fastest path for each convolution
+    accelerate       the choice of the faster layers, and the exchange of ReLU and pooling
     dense            large products, split over the cores
     patches, gather, conv    convolutions on patches of several windows, a few examples at a time
-    norm             BatchNorm in few passes
+    norm             BatchNorm in few passes over memory
     fused_relu       ReLU and BatchNorm, applied while a convolution reads its input
     numba_loops      the loops of all these modules, compiled by Numba
     conv_gram        the tangent kernel of convolutions, from gradients or from pairs of positions

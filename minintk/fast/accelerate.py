@@ -1,16 +1,16 @@
 """Replace the layers of a network by faster layers, with `faster`.
 
-A network calls `faster` once, when it is created, to get layers that compute the same functions.  It receives one bound
-layer for outputs and sweeps, and one for kernels:
+A network calls `faster` once, when it is created, and receives two bound layers that compute its function: one for
+outputs and sweeps, one for kernels.  `faster` makes these replacements:
 
-    max(relu(x)) = relu(max(x))    ReLU is moved after the pooling, where it acts on fewer numbers
+    max(relu(x)) = relu(max(x))    ReLU is moved behind the pooling, where it acts on fewer numbers
     convolutions                   on patches of several windows, or without patches if Numba is installed
     BatchNorm                      in two passes forward and two back, if Numba is installed
     BatchNorm, ReLU, convolution   in one pass, which normalises and rectifies the numbers that it reads
     Dense                          with large products split over the cores
     batch, outputs                 split over the cores; if BatchNorm couples the batch, each layer splits its loops
 
-The first of equal positive maxima is the same before and after ReLU.  If no maximum is positive, relu' = 0.
+Moving ReLU does not change gradients: a positive maximum keeps its position, and relu' = 0 at any other maximum.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def faster(layers: BoundChain, spec: s.Sequential, input_shape: Shape, coupled: 
 
 
 def batch_split(layers: BoundChain, spec: s.Sequential, shape: Shape) -> BoundChain:
-    """Return the chain with the batch split over the cores in its layers on images, up to Flatten or GlobalAvgPool."""
+    """Return the chain whose layers on images, up to Flatten or GlobalAvgPool, split the batch over the cores."""
     before, count, numbers = shape, 0, 0
     while count < len(layers.layers) and len(shape) > 1:
         after = out_shape(spec.layers[count], shape)
@@ -71,7 +71,7 @@ def batch_split(layers: BoundChain, spec: s.Sequential, shape: Shape) -> BoundCh
 
 
 def cheaper_chain(chain: BoundChain, *, kernels: bool) -> BoundChain:
-    """Return the chain with faster pieces.  With `kernels`, keep the order and use only pieces with a fast gram."""
+    """Return the chain with faster layers.  With `kernels`, keep the order and use only layers with a fast gram."""
     if kernels:
         return BoundChain(tuple(cheaper(inner, kernels=True) for inner in chain.layers))
     found = tuple(cheaper(inner, kernels=False) for inner in relu_after_pooling(chain.layers))
@@ -79,7 +79,7 @@ def cheaper_chain(chain: BoundChain, *, kernels: bool) -> BoundChain:
 
 
 def cheaper(layer: Bound, *, kernels: bool) -> Bound:
-    """Replace a layer and its inner layers by faster pieces.  Subclasses of these layers keep their own methods."""
+    """Replace a layer and its inner layers by faster layers.  Leave subclasses, whose methods can differ, unchanged."""
     if type(layer) is BoundChain:
         return cheaper_chain(layer, kernels=kernels)
     if isinstance(layer, BoundBranches):
@@ -94,7 +94,7 @@ def cheaper(layer: Bound, *, kernels: bool) -> Bound:
 
 
 def relu_after_pooling(layers: tuple[Bound, ...]) -> tuple[Bound, ...]:
-    """Swap each MaxPool with the ReLU before it."""
+    """Swap every MaxPool that follows a ReLU with that ReLU."""
     found = list(layers)
     for i in range(1, len(found)):
         if exchangeable(found[i - 1], found[i]):
@@ -103,7 +103,7 @@ def relu_after_pooling(layers: tuple[Bound, ...]) -> tuple[Bound, ...]:
 
 
 def exchangeable(before: Bound, layer: Bound) -> bool:
-    """Return True if the two layers commute, as ReLU and MaxPool do because ReLU is increasing."""
+    """Return True if the two layers commute, as ReLU and MaxPool do because ReLU is monotonic."""
     return rectifies(before) and type(layer) is BoundMaxPool
 
 
@@ -126,7 +126,7 @@ def shut() -> Iterator[None]:
 
 
 def works() -> Iterator[Callable[[], object]]:
-    """Yield small tasks that together run every compiled loop of networks; yield nothing without Numba."""
+    """Yield functions that together compile and run every loop in `minintk.fast`; yield nothing without Numba."""
     if not numba_is_here() or loops() is None:
         return
     layers = s.Conv2d(16, 3), s.BatchNorm(), s.ReLU(), s.Conv2d(16, 3), s.MaxPool(2), s.GlobalAvgPool(), s.Dense(1)

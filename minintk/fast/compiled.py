@@ -30,7 +30,7 @@ NUMBA_OPTIONS: Any = {"error_model": "numpy", "fastmath": {"contract", "nsz"}}
 """A division by 0 raises no exception.  The compiler may round a b + c only once, but must not reorder sums."""
 
 PATIENCE = 1.0
-"""Seconds of compiling after which a message informs the user."""
+"""Compilation time in seconds after which a message is printed."""
 
 KEPT: list[Any] = []
 """Loops whose `address` is in use; the list keeps them alive."""
@@ -59,8 +59,8 @@ class CheckedFile(IndexDataCacheFile):
         if sha256(identity + data).digest() != digest:
             return None
         try:
-            return pickle.loads(data)  # noqa: S301  what `save` wrote, as Numba's own cache has it
-        except (ImportError, AttributeError):  # its module was renamed
+            return pickle.loads(data)  # noqa: S301  written by `save`; Numba's own cache is pickled too
+        except (ImportError, AttributeError):  # a module that the data refer to was renamed
             return None
 
     def save(self, key: Any, data: Any) -> None:
@@ -101,7 +101,7 @@ class CheckedCache(FunctionCache):
 
 @cache
 def not_kept(reason: str) -> None:
-    """Show a warning once for each reason."""
+    """Warn, once per reason, that compiled loops are not cached."""
     warnings.warn(f"compiled loops cannot be kept, so the next start compiles them again: {reason}", RuntimeWarning, 2)
 
 
@@ -118,7 +118,7 @@ def compiled(f: Any, options: Any = NUMBA_OPTIONS) -> Any:
 
 
 def address(loop: Any, count: int) -> int:
-    """Return the address of a compiled loop's machine code, which takes `count` integers, for `call`."""
+    """Return the address of the machine code of a loop with `count` integer arguments, for use with `call`."""
     made = undisturbed(partial(loop.get_compile_result, types.void(*[types.int64] * count)))
     KEPT.append(loop)
     return int(made.library.get_pointer_to_function(made.fndesc.llvm_cfunc_wrapper_name))

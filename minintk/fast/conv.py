@@ -1,7 +1,7 @@
 """Compute convolutions on patches of several windows, a few examples at a time:  y = P(x) V + c b,   V = m V(W)
 
 This is the map of `minintk.layers.conv` with its derivatives, on the patches of `minintk.fast.patches`.  Patches stay
-in a core's cache from the copy to the product, and the cores share the examples.
+in a core's cache between the copy and the product.  The examples are divided among the cores.
 
 jvp     dy = P(dx) V + m P(x) V(dW) + c db
 vjp     dW = m V'(P(x)' u),   db = c sum u,   dx = P'(u V')
@@ -30,12 +30,12 @@ from minintk.thresholds import THRESHOLDS, cut
 
 
 def scaled(m: float, a: Array) -> Array:
-    """Return m a, which is a itself if m = 1."""
+    """Return m times `a`, or `a` itself (not a copy) if m = 1."""
     return a if m == 1 else m * a
 
 
 def summed(work: Callable[[Any], Array], pieces: Sequence[Any]) -> Array:
-    """Return the sum of work(piece) over the pieces, in their order."""
+    """Compute work(piece) for all pieces on all cores, and add the results in the order of the pieces."""
     total, *others = parallel(work, pieces)
     for part in others:
         total += part
@@ -43,14 +43,14 @@ def summed(work: Callable[[Any], Array], pieces: Sequence[Any]) -> Array:
 
 
 def kernels(parts: Sequence[Patches], x: Array) -> Any:
-    """Return `minintk.fast.numba_loops` if Numba loads and the work of all parts justifies it, or else None."""
+    """Return `minintk.fast.numba_loops` if Numba loads and the convolutions are large enough, or else None."""
     work = prod(x.shape[:-3]) * sum(patches.work for patches in parts)
     worth = work >= THRESHOLDS.compiled and all(patches.direct for patches in parts) and on_host(array_namespace(x))
     return loops() if worth else None
 
 
 def pieces(work: int, x: Array, weights: int = 0) -> list[slice]:
-    """Cut the examples in x : (..., N, H, W, C) into pieces.  work : per example.  weights : size of a summed dW."""
+    """Cut the N examples of x into pieces.  work : multiplications per example.  weights : size of each piece's dW."""
     N, each = x.shape[-4], max(THRESHOLDS.convolution, THRESHOLDS.convolution_per_weight * weights, 1)
     return cut(N, N * work if on_host(array_namespace(x)) else 0, each)
 
@@ -63,9 +63,9 @@ def chunks(piece: slice, step: int) -> list[slice]:
 
 
 def correlate(patches: Patches, x: Array, V: Array, b: Array | None, before: Before | None = None) -> Array:
-    """Compute P(x) V + b : (..., N, *windows.out, n) by chunks of examples, for b : (..., 1, B n).
+    """Compute P(x) V + b : (..., N, *windows.out, n), in chunks of examples, for b : (..., 1, B n).
 
-    before : a map that compiled loops apply to x while they copy it into their frames.  It requires these loops.
+    before : a map that compiled loops apply to x while they copy it into their frames.  Only these loops support it.
     """
     windows, R, N = patches.windows, patches.R, x.shape[-4]
     lead = np.broadcast_shapes(x.shape[:-4], V.shape[:-2])
@@ -94,7 +94,7 @@ def correlate(patches: Patches, x: Array, V: Array, b: Array | None, before: Bef
 
 
 def convolved(direct: Any, x: Array, parts: Sequence[tuple[Any, ...]], y: Array, work: int) -> None:
-    """Compute some parts of y from x, each by `numba_loops.correlate` with its arguments.   work : per example."""
+    """Compute parts of y from x.   parts : arguments of `numba_loops.correlate`.   work : products per example."""
     x = np.ascontiguousarray(x)
     blocks = [(f, z, V, stride, b, (*place, o)) for f, z, W, stride, b, place in parts for o, V in direct.columns(W)]
 
@@ -109,7 +109,7 @@ def convolved(direct: Any, x: Array, parts: Sequence[tuple[Any, ...]], y: Array,
 class BlockedConvJacobian(LayerJacobian):
     """J at x : ([E], N, H, W, C), W : ([E], K_h K_w C, C_out) and V = m V(W) : ([E], K, B C_out).
 
-    before : see `correlate`; J is the derivative with respect to the output of this map.
+    before : see `correlate`.  J is the derivative with respect to the output of this map.
     """
 
     layer: BlockedConv
@@ -166,7 +166,7 @@ class BlockedConvJacobian(LayerJacobian):
         return summed(work, pieces(patches.work, self.x, prod(shape)))
 
     def _gathered(self, u: Array) -> Array:
-        """Return dx on the canvas or in the image from u : (..., N, H_out, W_out, C_out), by `minintk.fast.gather`."""
+        """Gather dx from u : (..., N, H_out, W_out, C_out), on the canvas for circular windows, else in the image."""
         gathers, windows = self.layer.gathers, self.layer.patches.windows
         W = scaled(self.layer.plain.parameters.m, self.W)
         W = W.reshape((*W.shape[:-2], *windows.window, *self.layer.patches.channels))
@@ -195,7 +195,7 @@ class BlockedConvJacobian(LayerJacobian):
         return dx
 
     def _input_gradient(self, u: Array) -> Array:
-        """Return P'(u V') : (..., N, *before), by gathering or by chunks of examples."""
+        """Return P'(u V') : (..., N, *before), by gathering or, if that is slower, in chunks of examples."""
         layer, patches, R = self.layer, self.layer.patches, self.layer.patches.R
         if layer.gathers:
             dx = self._gathered(u.reshape((*u.shape[:-2], u.shape[-2] // R, *patches.windows.out, patches.channels[1])))
@@ -234,7 +234,7 @@ class BlockedConvJacobian(LayerJacobian):
 
 
 def rows(at: slice, R: int) -> slice:
-    """Return the rows of P that belong to the images `at`."""
+    """Return the slice of the rows of P that belong to the images in the slice `at`.   R : rows per image."""
     return slice(at.start * R, at.stop * R)
 
 
@@ -248,7 +248,7 @@ class BlockedConv:
 
     @staticmethod
     def of(plain: BoundConv) -> BlockedConv:
-        """Return the convolution on the fastest patches."""
+        """Return the convolution with the number of windows per patch that is estimated to be fastest."""
         windows, channels = plain.windows, plain.parameters.W.shape[-2:]
         gathers = [] if plain.parameters.ends_sweep else Gather.of(windows, channels)  # type: ignore[arg-type]
         return BlockedConv(plain, Patches.of(windows, channels), gathers)  # type: ignore[arg-type]

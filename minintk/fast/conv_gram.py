@@ -1,11 +1,11 @@
-"""Compute a convolution's part of the tangent kernel without the full Jacobian, in one of two ways.
+"""Compute a convolution's contribution to the tangent kernel without the full Jacobian, in one of two ways.
 
 gradients   dW_n = sum_p P_p(x_n)' u_p for each example and output, and G = m^2 dW . dW' + c^2 db . db'
 pairs       G = sum over pairs of positions p, q of (u_p . v_q) * (m^2 P_p(x) P_q(x')' + c^2), as Dense at each position
 
 Take N examples, C outputs, p positions, and windows of K inputs and n outputs.  The first way needs N C p K n
 multiplications to form the gradients and N^2 C K n to contract them (N^2 C^2 K n for all output pairs).  The second way
-needs N^2 p^2 (K + C n), less for few positions and many channels.  Both work in blocks no larger than the cotangents.
+needs N^2 p^2 (K + C n), which is less for few positions and many channels.  Blocks are no larger than the cotangents.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def conv_gram(
 
 
 def pairs_are_cheaper(windows: Patches, a: Array, b: Array, kernel: Contraction) -> bool:
-    """Return True if pairs of positions take fewer multiplications than each example's gradients."""
+    """Return True if summing over pairs of positions takes fewer multiplications than using gradients."""
     C, N, M, p, n = a.shape[0], a.shape[-3], b.shape[-3], a.shape[-2], a.shape[-1]
     K, each = windows.K, C**2 if kernel.full else C  # number of output pairs to contract
     gradients = (N if b is a else N + M) * C * p * K * n + N * M * each * K * n
@@ -46,7 +46,7 @@ def pairs_are_cheaper(windows: Patches, a: Array, b: Array, kernel: Contraction)
 def by_gradients(
     p: WeightAndBias, windows: Patches, x: Array, a: Array, z: Array, b: Array, kernel: Contraction
 ) -> Array | float:
-    """Compute S_W m^2 dW . dW' + S_b c^2 db . db', for some output channels at a time."""
+    """Compute S_W m^2 dW . dW' + S_b c^2 db . db', in blocks of output channels."""
     n, (W, c) = a.shape[-1], p.squares(kernel)
     step = max(1, a.shape[-2] * n // windows.K)  # keeps dW no larger than a
     step = step // 16 * 16 or step
@@ -61,7 +61,7 @@ def by_gradients(
 
 
 def gradient_rows(windows: Patches, x: Array, u: Array) -> Array:
-    """Return P(x)' u of each example and output, (C, [E], N, n K), stored as ([E], N, C, n, K) for the contraction."""
+    """Return P(x)' u per example and output, (C, [E], N, n K), stored as ([E], N, C, n, K) for the contraction."""
     xp = array_namespace(u)
     N, step = x.shape[-4], max(1, windows.step(x) // 4)  # products are computed image by image
     fits = replace(windows, channels=(x.shape[-1], u.shape[-1])).direct and x.ndim == 4 and on_host(xp)
@@ -83,7 +83,7 @@ def gradient_rows(windows: Patches, x: Array, u: Array) -> Array:
 
 
 def by_pairs(p: WeightAndBias, windows: Patches, x: Array, a: Array, z: Array, b: Array, kernel: Contraction) -> Array:
-    """Compute sum_pq (a_p . b_q) * (S_W m^2 P_p P_q' + S_b c^2), for some examples at a time."""
+    """Compute sum_pq (a_p . b_q) * (S_W m^2 P_p P_q' + S_b c^2), in blocks of examples."""
     xp, same, (W, c) = array_namespace(a), b is a, p.squares(kernel)
     C, N, M, R = a.shape[0], a.shape[-3], b.shape[-3], a.shape[-2]
     lead, Q = a.shape[1:-3], windows.read(z).swapaxes(-1, -2)

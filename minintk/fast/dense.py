@@ -26,7 +26,7 @@ def large(a: Array, b: Array) -> bool:
 
 
 def split(*jobs: Job) -> None:
-    """Compute all products with one dispatch to the other cores; each is split along its result's longer side."""
+    """Compute all products with one dispatch to the other cores.  Split each along the longer side of its result."""
 
     def work(item: tuple[Job, slice]) -> None:
         (a, b, out), at = item
@@ -41,7 +41,7 @@ def split(*jobs: Job) -> None:
 
 @dataclass(frozen=True)
 class SplitDenseJacobian(DenseJacobian):
-    """The Jacobian of SplitDense; `jvp` and `gram` are those of the plain layer."""
+    """The Jacobian of SplitDense.  Its `jvp` and `gram` are those of the plain layer."""
 
     def vjp(self, u: Array, dw: Weights | None) -> Array | None:
         p = self.layer.parameters
@@ -63,7 +63,7 @@ class SplitDenseJacobian(DenseJacobian):
 
 @dataclass(frozen=True)
 class SplitDense:
-    """A Dense layer that replaces the plain layer."""
+    """A Dense layer that splits large products over the cores and replaces the plain layer."""
 
     plain: BoundDense
 

@@ -1,11 +1,11 @@
-"""Gather the gradient of a convolution with respect to x: every pixel sums over the windows that read it.
+"""Gather the gradient of a convolution with respect to x.  Each pixel of dx sums over the windows that read it.
 
     dx[e + s a] = sum_q u[a + d - q] W[t + s q]'        t = (e + before) mod s,   d = (e + before - t) / s
 
 This formula applies along each axis to the pixels with remainder e modulo the stride s.  On these pixels, dx is thus a
 convolution of u with stride 1 and every s-th weight in reverse order, which fast convolutions compute.  `Patches.add`
-instead adds to each pixel in memory, once per window that reads it.  It is used for few channels, where products are
-thin, and for windows that reach far beyond a small image, where gathering takes more products.
+instead adds to each pixel in memory, once per window that reads it.  It is used for few channels, for which matrices
+are narrow, and for windows that extend far beyond a small image, for which gathering takes more multiplications.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from minintk.spec.windows import Axis
 from minintk.thresholds import THRESHOLDS
 
 Along = tuple[slice, slice, slice, Axis]
-"""Along one axis: pixels of x, the pixels of u that contribute to them, the weights, and the windows on u."""
+"""For one axis: some pixels of x, the pixels of u that contribute to them, their weights, and the windows on u."""
 
 
 def remainders(a: Axis) -> list[Along]:
-    """Return an `Along` for each remainder modulo the stride, except for remainders that no window reads.
+    """Return an `Along` for each remainder modulo the stride, except for remainders whose pixels no window reads.
 
     >>> [(pixels.start, weights, on.kernel, on.out) for pixels, _, weights, on in remainders(Axis(7, 3, 2, 1, 1))]
     [(0, slice(1, 0, -2), 1, 4), (1, slice(2, None, -2), 2, 3)]
@@ -56,7 +56,7 @@ class Gather:
 
     @staticmethod
     def of(windows: Windows, channels: tuple[int, int]) -> list[Gather]:
-        """Return the parts of dx on the canvas of the image and its circular repetitions; [] if gathering is slower."""
+        """Return a `Gather` per part of dx (on the canvas if windows are circular), or [] if gathering is slower."""
         found: list[Gather] = []
         axes = [Axis(a.before + a.size + a.after, a.kernel, a.stride) if windows.circular else a
                 for a in (windows.rows, windows.columns)]  # fmt: skip
@@ -71,13 +71,13 @@ class Gather:
 
     @cached_property
     def place(self) -> tuple[int, int, int, int]:
-        """Return the position of the first pixel, and the steps down and right to the next pixels."""
+        """Return the row and column of the first pixel, and the steps down and right to the next pixels."""
         down, right = self.pixels
         return down.start, right.start, down.step, right.step
 
     @cached_property
     def frame(self) -> Frame:
-        """Return the frame of the contributing pixels of u within all of u."""
+        """Return the frame of `patches`, with positions in all of u instead of positions in u[reads]."""
         (height, width, down, right), (rows, columns) = self.patches.frame, self.reads
         return height, width, down + np.array([0, rows.start, 0]), right + np.array([0, columns.start, 0])
 

@@ -1,9 +1,9 @@
-"""Compute BatchNorm in two passes forwards and two back, compiled by Numba, and on all cores for large batches.
+"""Compute BatchNorm in loops compiled by Numba, two passes forward and two backward, on all cores for large batches.
 
     S = sum (x - a),  Q = sum (x - a)^2         mean = a + S/M,  variance = Q/M - (S/M)^2,   y = r (x - mean)
     S = sum u,        Q = sum y u               dx = r (u - S/M - y Q/M)
 
-a is a pixel of the first example (or the mean if this pixel is an outlier), so that x - a loses no digits.
+`a` is a pixel of the first example, or the mean if this pixel is an outlier, so that sums of x - `a` lose no digits.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ def means(a: Array, shift: Array, b: Array, other: Array, floor: float = -inf) -
 
 
 def pieces(a: Array, row: int) -> list[slice]:
-    """Cut a : (M,) into pieces of whole rows, except for the last piece."""
+    """Cut a : (M,) into pieces of whole rows; the last row can be incomplete."""
     return [slice(at.start * row, at.stop * row) for at in cut(-(-a.size // row), a.size, THRESHOLDS.pixels)]
 
 
 def centre(a: Array, mean: Array, b: Array, other: Array, slope: Array, r: Array, floor: float = -inf) -> Array:
-    """Set a to r (A - mean - (b - other) slope), where A = a if b - other > floor, else 0.   a : contiguous."""
+    """Set `a` to r (A - mean - (b - other) slope), where A = a if b - other > floor, else 0.   a : contiguous."""
     mean, other, slope, r = (pixels(v, a) for v in (mean, other, slope, r))
     flat, b = a.reshape(-1), b.ravel()
     low = a.dtype.type(floor)
@@ -71,7 +71,7 @@ def centre(a: Array, mean: Array, b: Array, other: Array, slope: Array, r: Array
 
 @dataclass(frozen=True)
 class CompiledNormJacobian(NormJacobian):
-    """The Jacobian of the plain layer, with fewer passes for a single cotangent or tangent."""
+    """The Jacobian of the plain layer.  It takes fewer passes over memory for a single cotangent or tangent."""
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:
         """Compute dx = r (u - mean(u) - y mean(y u))."""
@@ -84,7 +84,7 @@ class CompiledNormJacobian(NormJacobian):
 
 @dataclass(frozen=True)
 class CompiledBatchNorm(BoundBatchNorm):
-    """A BatchNorm layer that replaces the plain layer."""
+    """A BatchNorm layer that uses compiled loops and replaces the plain layer."""
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, NormJacobian]:
         """Compute y = r (x - mean), and store the batch's statistics in w."""

@@ -14,12 +14,12 @@ from minintk.undisturbed import undisturbed
 
 @cache
 def numba_is_here() -> bool:
-    """Return True if Numba is installed (the extra `fast`) and enabled; otherwise the loops would run as Python."""
+    """Return True if Numba is installed (the extra `fast`) and enabled.  Otherwise, loops would run as plain Python."""
     return find_spec("numba") is not None and os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")
 
 
 def with_numba(module: str) -> Any:
-    """Import a module that needs Numba, or return None; warn if it fails to load, e.g. with another NumPy."""
+    """Import a module that needs Numba.  Return None without Numba, and warn and return None if it fails to load."""
 
     def load() -> Any:
         try:

@@ -3,8 +3,8 @@
     y[p, o] = sum_taps sum_k x[tap + p s, k] W[tap, k, o]          a convolution, and its gradient with respect to x
     dW[k, o] = sum_positions x[position + k] u[position, o]        its gradient with respect to W
 
-Both are sums of products of a row of numbers and a single number.  `tile` computes them and keeps some rows of the
-result in registers throughout the sum.  Adjacent pixels are contiguous in memory, so a row of a window is one run of k.
+Both are sums of products of a number and a row of numbers.  `tile` computes them and keeps some rows of the result in
+registers throughout the sum.  Adjacent pixels are contiguous in memory, so `k` runs over a whole row of a window.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ VECTOR = 64 if binding.get_host_cpu_features().get("avx512f") else 32
 """Number of bytes in a vector register."""
 
 CHANNELS = 16
-"""The number of channels of a result is a multiple of this, i.e. whole vectors in float32 and float64."""
+"""The channels of a result must be a multiple of this number, so that they fill whole vectors in either dtype."""
 
 TERMS = 4
 """Number of terms per iteration of the innermost loop, which reads the addresses of 16 rows once."""
@@ -36,8 +36,8 @@ def tile(context: Any, item: Any, most: Any, vectors: Any, i: Any, rows: Any, o:
          step: Any, taps: Any, T: Any) -> Any:  # fmt: skip
     """Compute y[r out + c] = z[r first + c] + sum_tk x[taps[t, 0] + r row + k along] W[taps[t, 1] + k wide + c]
 
-    for `rows` <= `most` rows r from i, and columns c of `vectors` vectors from o.  item (bytes of a number), most and
-    vectors are constants.  x, W, y, z, step and taps are addresses.  step : (row, along, wide, out, count of k, first).
+    for `rows` <= `most` rows r >= i and the columns c >= o of `vectors` vectors.  item (bytes per number), most and
+    vectors are constants.  x, W, y, z, step and taps are addresses.  step : (row, along, wide, out, K, first), k < K.
     taps : (T, 2), flat.  Sums stay in registers throughout; a loop over arrays does not guarantee this.
     """
     size, n, lanes = item.literal_value, vectors.literal_value, VECTOR // item.literal_value
@@ -80,7 +80,7 @@ def tile(context: Any, item: Any, most: Any, vectors: Any, i: Any, rows: Any, o:
         y_, z_ = (moved(p, builder.mul(i, by), o) for p, by in ((y_, out), (z_, first)))
 
         def sums_of(m: int) -> None:
-            """Write the loops for m rows."""
+            """Emit the loops for m rows."""
             places = [builder.mul(row, i64(r)) for r in range(m)]
             targets, starts = (
                 [moved(moved(corner, builder.mul(by, i64(r))), lanes * v) for r in range(m) for v in range(n)]
@@ -107,7 +107,7 @@ def tile(context: Any, item: Any, most: Any, vectors: Any, i: Any, rows: Any, o:
                 builder.cbranch(builder.icmp_signed("<=", following, K), body, rest)
 
                 builder.position_at_end(body)
-                # read again in every iteration; otherwise, the compiler keeps an address for each of 64 terms
+                # the step is read in every iteration; otherwise, the compiler keeps an address for each of 64 terms
                 step = along if n > 1 else builder.load_atomic(moved(step_, 1), "monotonic", 8)
                 (*lefts, p), (*rights, q) = (
                     [moved(corner, builder.mul(by, i64(c))) for c in range(count + 1)]
@@ -163,7 +163,7 @@ def products(dtype: Any) -> int:
 
 
 def usual(a: Any) -> Any:
-    """Return a loop's argument.  Copy read-only or not C-contiguous arrays, for which Numba would compile again."""
+    """Return a loop's argument.  Copy read-only or non-contiguous arrays, so that Numba need not compile again."""
     fits = not isinstance(a, np.ndarray) or (a.flags.c_contiguous and a.flags.writeable)
     return a if fits else np.require(a, requirements=("C", "W"))
 
@@ -175,14 +175,14 @@ def looped(f: Any) -> Any:
 
 
 def with_products(f: Any) -> Any:
-    """Return f compiled as in `looped`, with the `products` of its first array prepended to its arguments."""
+    """Return f compiled as in `looped`.  Its first argument is filled in, with `products` for the dtype of x."""
     loop = looped(f)
     return wraps(f)(lambda x, *others: loop(products(x.dtype), x, *others))
 
 
 @intrinsic
 def at(context: Any, a: Any, i: Any) -> Any:
-    """Return the address of a[i], where a is flat."""
+    """Return the address of a[i] for a one-dimensional array `a`."""
 
     def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         data = context.make_array(a)(context, builder, value=values[0]).data
@@ -193,7 +193,7 @@ def at(context: Any, a: Any, i: Any) -> Any:
 
 @njit(nogil=True, forceinline=True, **NUMBA_OPTIONS)
 def framed(frame: Any, shape: Any, before: Any) -> bool:
-    """Return True if images of this shape are copied into a frame, because of padding or a map `before`."""
+    """Return True if images of this shape must be copied into a frame, because of padding or a map `before`."""
     height, width, down, right = frame
     same = height == shape[1] and width == shape[2] and down[0, 2] == height and right[0, 2] == width
     return not same or before[0].size > 0
@@ -201,7 +201,7 @@ def framed(frame: Any, shape: Any, before: Any) -> bool:
 
 @njit(nogil=True, forceinline=True, **NUMBA_OPTIONS)
 def filled(frame: Any) -> Any:
-    """Return the first row of a frame with pixels and the row after the last; products skip all other rows."""
+    """Return the first row of a frame that contains pixels, and the row after the last.  Products skip other rows."""
     down = frame[2]
     return down[0, 0], down[-1, 0] + down[-1, 2]
 
@@ -210,7 +210,7 @@ def filled(frame: Any) -> Any:
 def put(x: Any, i: int, frame: Any, before: Any, canvas: Any) -> None:
     """Copy image i of x : (N, H, W, C) into its flat frame, whose margin does not change.
 
-    before : (mean, r, floor), to write max(r (x - mean), floor), or x if L = 0.  mean, r : (L,), for L / C pixels.
+    before : (mean, r, floor), with mean, r : (L,) for L / C pixels.  Write max(r (x - mean), floor), or x if L = 0.
     """
     (_, width, down, right), (_, H, W, C), flat, (mean, scale, floor) = frame, x.shape, x.ravel(), before
     for d in range(down.shape[0]):
@@ -257,7 +257,7 @@ def correlate(product: int, x: Any, frame: Any, before: Any, W: Any, stride: Any
 
 
 def columns(W: Any) -> Any:
-    """Return [(first, copy)] for groups of columns of W : (K_h, K_w, C, n) that stay in a core's cache."""
+    """Return [(first column, copy)] for groups of columns of W : (K_h, K_w, C, n) that fit into a core's cache."""
     most = max(2, CACHED // (W.size // W.shape[3] * CHANNELS)) * CHANNELS
     return [(o, np.ascontiguousarray(W[..., o : o + most])) for o in range(0, W.shape[3], most)]
 
@@ -310,7 +310,7 @@ def column_sums(a: Any, shift: Any, b: Any, other: Any, floor: Any, total: Any) 
 
 @looped
 def centre(a: Any, mean: Any, b: Any, other: Any, slope: Any, r: Any, floor: Any) -> None:
-    """Set a = r (A - mean - (b - other) slope) in place; A = a if b - other > floor, else 0; see `column_sums`."""
+    """Set `a` to r (A - mean - (b - other) slope), where A = a if b - other > floor, else 0; see `column_sums`."""
     L, zero = mean.size, a.dtype.type(0)
     for i in range(0, a.size, L):
         some, those = a[i : i + L], b[i : i + L]

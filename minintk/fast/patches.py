@@ -28,7 +28,7 @@ from minintk.layers.patches import Windows
 from minintk.thresholds import THRESHOLDS
 
 Frame = tuple[int, int, np.ndarray[Any, Any], np.ndarray[Any, Any]]
-"""Height and width of a canvas, and the image's place down and right: (on the canvas, in the image, pixels)."""
+"""Height and width of a canvas; for each axis, rows (start on the canvas, start in the image, number of pixels)."""
 
 Before = tuple[Array, Array, Any]
 """(mean, r, floor): the canvas gets max(r (x - mean), floor), or x if mean and r are empty; they repeat over pixels."""
@@ -57,20 +57,20 @@ class Patches:
 
     @cached_property
     def direct(self) -> bool:
-        """Return True if loops without patches pay off: for long sums or rows, and C_out that fills whole vectors."""
+        """Return True if loops without patches pay off: sums or rows are long, and C_out fills whole vectors."""
         C, n = self.channels
         return (C >= 16 or self.windows.columns.out >= 16) and n % 16 == 0 and numba_is_here()
 
     @cached_property
     def work(self) -> int:
-        """Return the number of multiplications per image; without patches, rows outside the image are skipped."""
+        """Return the number of multiplications per image.  Loops without patches skip rows outside the image."""
         a, numbers = self.windows.rows, self.blocks * self.kernel[1] * prod(self.channels) * self.B
         inside = range(a.before, a.before + a.size) if self.direct and not a.circular else range(sum(self.windows.size))
         return numbers * sum(p * a.stride + r in inside for p in range(a.out) for r in range(a.kernel))
 
     @cached_property
     def frame(self) -> Frame:
-        """Return (height, width, down, right) of a padded image, for `minintk.fast.numba_loops.correlate`."""
+        """Return the `Frame` of a padded image, for `minintk.fast.numba_loops.correlate`."""
         down, right = (
             np.array([(to.start, start.start, to.stop - to.start) for to, start in a.copies])
             for a in (self.windows.rows, self.windows.columns)
@@ -114,7 +114,7 @@ class Patches:
         return (copies + 3 * (self.K * n / 75 + 0.3 * self.K + 0.3 * n)) / self.B
 
     def read(self, x: Array, out: Array | None = None) -> Array:
-        """Return P : (..., N R, K) of x : (..., N, H, W, C), stored in `out`, an earlier P, if its size fits."""
+        """Return P : (..., N R, K) for x : (..., N, H, W, C).  out : an earlier P, reused if it has this shape."""
         shape = (*x.shape[:-4], x.shape[-4] * self.R, self.K)
         if self.whole:
             return x.reshape(shape)
@@ -171,7 +171,7 @@ class Patches:
         )
 
     def step(self, x: Array) -> int:
-        """Return the number of images whose patches fit a core's cache, or one GiB on a GPU."""
+        """Return the number of images whose patches fit into a core's cache, or into 1 GiB on a GPU."""
         bytes_each = self.R * self.K * int(x.dtype.itemsize)
         limit = THRESHOLDS.patches_bytes if on_host(array_namespace(x)) else THRESHOLDS.patches_bytes_gpu
         return max(1, limit // bytes_each)

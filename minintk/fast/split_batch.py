@@ -21,7 +21,7 @@ from minintk.thresholds import THRESHOLDS, cut
 
 @dataclass(frozen=True)
 class SplitBatchJacobian(LayerJacobian):
-    """The Jacobians J_i of the parts of the batch.  w and x are kept for `gram`, which needs the whole batch."""
+    """The Jacobians J_i of the parts of the batch.  `w` and `x` are kept for `gram`, which needs the whole batch."""
 
     layer: SplitBatch
     shares: list[slice]
@@ -65,19 +65,19 @@ class SplitBatchJacobian(LayerJacobian):
     def gram_and_back(
         self, u: Array, other: SplitBatchJacobian, v: Array, kernel: Contraction
     ) -> tuple[Array | float, Array | None, Array | None]:
-        """Compute the gram and the cotangents of the whole batch, in another pass through the layers."""
+        """Compute the gram and the cotangents of the whole batch.  This passes the batch through the layers again."""
         J = self.layer.kernels(self.w, self.x)[1]
         K = J if other is self else other.layer.kernels(other.w, other.x)[1]
         return J.gram_and_back(u, K, v, kernel)
 
 
 def examples(a: Array, axes: int, at: slice) -> Array:
-    """Return the examples `at` of a : (..., N, *shape), where shape has `axes` axes."""
+    """Return the examples in the slice `at` of a : (..., N, *shape).   axes : the number of axes in shape."""
     return a[(..., at) + (slice(None),) * axes]
 
 
 def joined(parts: list[Array | None], axes: int) -> Array | None:
-    """Concatenate y_1 and y_2 along the examples, or return None if they are None."""
+    """Concatenate the parts along the axis of the examples, or return None if they are None."""
     if parts[0] is None:
         return None
     return array_namespace(parts[0]).concat(parts, axis=-1 - axes)
@@ -87,8 +87,8 @@ def joined(parts: list[Array | None], axes: int) -> Array | None:
 class SplitBatch:
     """A chain of layers that replaces the plain chain.
 
-    sweeps : the chain for the parts.  kernels : a chain of the same function, for kernels and for a GPU.
-    before, after : the shapes of one example.  numbers : its number of activations.
+    sweeps : the chain for the parts.  kernels : a chain that computes the same function, for kernels and for GPUs.
+    before, after : the shapes of one example.  numbers : the number of activations per example.
     """
 
     sweeps: BoundChain

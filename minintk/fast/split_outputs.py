@@ -23,7 +23,7 @@ from minintk.thresholds import THRESHOLDS, cut
 
 @dataclass(frozen=True)
 class SplitOutputsJacobian(ChainJacobian):
-    """J for N examples (of each member).   sizes : (number of all activations, number in the largest layer)."""
+    """J for N examples (per member).   sizes : (total number of activations, number in the largest layer)."""
 
     N: int
     sizes: tuple[int, int]
@@ -37,7 +37,7 @@ class SplitOutputsJacobian(ChainJacobian):
             return super().vjp(u, dw)
 
     def gram(self, u: Array, other: ChainJacobian, v: Array, kernel: Contraction) -> Array | float:
-        """Compute the gram as a sum over parts of the outputs if only the trace is needed."""
+        """Compute the gram.  If only its trace over outputs is needed, sum over parts of the outputs."""
         C, whole = u.shape[0], super().gram
         count = 1 if kernel.full or v is not u else min(self.count(u), C)
         parts = [u[i * C // count : (i + 1) * C // count] for i in range(count)]
@@ -47,7 +47,7 @@ class SplitOutputsJacobian(ChainJacobian):
         return sum(others, first)
 
     def count(self, u: Array) -> int:
-        """Return the number of parts that memory requires, or that pays off although parts recompute Gram matrices."""
+        """Return the number of parts: as many as memory requires, or more if the speed-up exceeds the repeated work."""
         if not on_host(array_namespace(u)):
             return 1
         (total, widest), C = self.sizes, u.shape[0]
@@ -57,7 +57,7 @@ class SplitOutputsJacobian(ChainJacobian):
 
 @dataclass(frozen=True)
 class SplitOutputs(BoundChain):
-    """The layers of a network.   sizes : as in `SplitOutputsJacobian`."""
+    """The layers of a network, as one chain.   sizes : as in `SplitOutputsJacobian`."""
 
     sizes: tuple[int, int]
 

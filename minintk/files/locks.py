@@ -39,7 +39,7 @@ class Held(RuntimeError):
 class Claim(AbstractContextManager["Claim"]):
     """A claim that this process holds until `release`, or until the end of a `with` block.
 
-    Raises TimeoutError if it is held elsewhere and `wait` is False, OSError if locking fails (e.g. read-only folders).
+    Raises TimeoutError if it is held elsewhere and `wait` is False, and OSError if locking fails (read-only folder).
     """
 
     def __init__(self, place: Path, wait: bool = False) -> None:
@@ -61,7 +61,7 @@ class Claim(AbstractContextManager["Claim"]):
         try:
             self.release()
         finally:
-            self.release()  # an exception from a signal handler can end the first call early
+            self.release()  # again, because a signal handler's exception can end the first call
 
 
 def claimed(place: Path) -> Claim | None:
@@ -87,7 +87,7 @@ def claim_or_say_who(place: Path, what: str) -> Iterator[None]:
 
 
 def remove_claims(places: Iterable[Path]) -> None:
-    """Remove the claim files of finished units.  A process that acquires a removed file finds the unit finished."""
+    """Remove the claim files of finished units.  A process that still locks such a file finds the unit finished."""
     for place in places:
         with suppress(OSError):  # the file is missing, or another process has it open on Windows
             place.unlink()
@@ -105,8 +105,8 @@ def shared(
 ) -> Generator[tuple[Unit, Claim] | None, None, None]:
     """Yield (unit, claim) for each free unit, or None while other processes hold all remaining units.
 
-    The generator ends once every unit is finished, by any process.  It repeats units that were released unfinished.
-    place : the path of a unit's claim.  finished : True if a unit has a result.  Closing the generator releases claims.
+    The generator ends once every unit is finished, by this or another process.  It repeats units that were released
+    unfinished.  Closing it releases all claims.  place : unit -> path of its claim.  finished : unit -> True if done.
     """
     left, taken = list(units), dict[Unit, Claim]()
 
@@ -135,7 +135,7 @@ class InTurn(Executor):
     """An executor that makes each call immediately, in this thread."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Return the finished call.  Exceptions outside Exception, such as Ctrl-C, are raised here."""
+        """Call `fn` and return a finished future.  Errors that are not an `Exception`, e.g. Ctrl-C, are raised here."""
         future: Future[Any] = Future()
         try:
             found = fn(*args, **kwargs)
@@ -156,7 +156,7 @@ def in_flight(
     """Yield (job, finished future) for each job, in the order in which the jobs finish.
 
     jobs : None means that no job is free now.  submit : starts a job, on the executor if there is one.  Two jobs per
-    worker are in flight.  stopped : once it returns True, waiting jobs are cancelled, as on closing.
+    worker are in flight.  stopped : once it returns True, waiting jobs are cancelled, as when the generator is closed.
     """
     workers = getattr(executor, "_max_workers", None)
     most = 1 if executor is None else 2 * workers if isinstance(workers, int) else MOST_IN_FLIGHT

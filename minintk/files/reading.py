@@ -1,4 +1,4 @@
-"""Read files with bounded memory, without pickled classes, and with one kind of error.  Only this module does so.
+"""Read files with bounded memory, without pickled classes, and with one kind of error.  Other modules use this one.
 
 A file can be damaged, truncated, foreign or malicious, so every reader follows these rules.
 
@@ -141,7 +141,7 @@ def npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]
 def read_npz(file: IO[bytes]) -> dict[str, Host]:
     """Read the arrays of a .npz file by name, stored or deflated.  Raise ValueError unless they are arrays of numbers.
 
-    All arrays together may take as many bytes as the file, or EXPANSION times as many if some are deflated.
+    All arrays together may take as many bytes as the file, or about EXPANSION times as many if some are deflated.
     """
     found: dict[str, Host] = {}
     with zipfile.ZipFile(file) as archive:

@@ -64,14 +64,14 @@ def write_atomically(
 
 
 def remove_parts(path: str | os.PathLike[str]) -> None:
-    """Remove the temporary files of killed writers of `path`.  Only its sole writer may call this."""
+    """Remove the temporary files that killed writers of `path` left.  Only the sole writer of `path` may call this."""
     path = Path(path)
     for part in path.parent.glob(f"{glob.escape(path.name)}.*.part"):
         part.unlink(missing_ok=True)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Call `remove_parts`, and write the content atomically if it is new.  The caller must hold a claim."""
+    """Call `remove_parts`, and write the content atomically unless the file has it.  The caller must hold a claim."""
     remove_parts(path)
     if not holds(path, content):
         write_atomically(path, lambda file: file.write(content))
@@ -84,7 +84,7 @@ def holds(path: Path, content: bytes) -> bool:
 
 @contextmanager
 def space_on_disk(path: str | os.PathLike[str], need: int | None = None) -> Iterator[None]:
-    """Add the free space and the required bytes to the OSError of a full disk."""
+    """Add the free space and the required bytes to the message of an OSError that a full disk causes."""
     try:
         yield
     except OSError as error:
@@ -102,7 +102,7 @@ def space_on_disk(path: str | os.PathLike[str], need: int | None = None) -> Iter
 
 
 def digest(*things: Array | str) -> str:
-    """Return 16 hexadecimal digits of the SHA-256 of texts and of the shapes, dtypes and bytes of arrays.
+    """Return the first 16 hexadecimal digits of the SHA-256 of texts and of arrays (shape, dtype and bytes).
 
     >>> digest(np.zeros(3)) == digest(np.zeros(3)), digest(np.zeros(3)) == digest(np.zeros((3, 1)))
     (True, False)
@@ -119,7 +119,7 @@ def digest(*things: Array | str) -> str:
 
 
 def check_folder(out: str | Path) -> None:
-    """Raise an error if no report can be written to the folder `out`."""
+    """Raise NotADirectoryError or PermissionError if no file can be written to the folder `out`."""
     path = Path(out).expanduser().absolute()
     if path.exists() and not path.is_dir():
         raise NotADirectoryError(f"out expects a folder, but {out} is a file")

@@ -1,1 +1,1 @@
-"""Run experiments on many networks: theory checks, sweeps and paper scripts.  Also defines the command line."""
+"""Define the command-line interface, and experiments on many networks: theory checks, sweeps and paper scripts."""

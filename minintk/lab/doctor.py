@@ -26,7 +26,7 @@ NEEDED = (
     "lazy_loader",
 )  # fmt: skip
 EXTRAS = {"cupy": "gpu", "numba": "fast", "pooch": "data", "sklearn": "sklearn", "pandas": "tables"}
-"""The extra of minintk that installs each package."""
+"""{package: the extra of minintk that installs it}"""
 
 Finding = tuple[str, str, bool]
 """The item, what was found, and True if the item is broken."""
@@ -55,7 +55,7 @@ def examine() -> Iterator[Finding]:
 
 
 def package(name: str) -> Finding:
-    """Report a package's version.  It is broken if it does not load, or if it is missing and belongs to no extra."""
+    """Report a package's version.  It is broken if it does not load, or if it is missing and required."""
     try:
         return name, str(getattr(import_module(name), "__version__", None) or version(name)), False
     except Exception as error:  # extension modules can raise anything
@@ -65,7 +65,7 @@ def package(name: str) -> Finding:
 
 
 def analytic() -> Finding:
-    """Report where Python finds the package `analytic`; it is broken if it is not part of this distribution."""
+    """Report where Python finds the package `analytic`.  It is broken if it is not part of this distribution."""
     spec, ours = find_spec("analytic"), Path(minintk.__file__).parents[1] / "analytic" / "__init__.py"
     problem = minintk.other_analytic()
     if problem is None and (spec is None or spec.origin != str(ours)):
@@ -74,7 +74,7 @@ def analytic() -> Finding:
 
 
 def gpu() -> Finding:
-    """Report the GPU's free memory, or why the GPU is not used; it is broken if CuPy is installed but unusable."""
+    """Report the GPU's free memory, or why no GPU is used.  It is broken if CuPy is installed but unusable."""
     try:
         free = available_memory(device_namespace("gpu")) / 1e9
     except RuntimeError as error:
@@ -83,7 +83,7 @@ def gpu() -> Finding:
 
 
 def folder(what: str, place: Path) -> Finding:
-    """Report the existing part of a folder's path; it is broken if this part is not writable."""
+    """Report the folder `place`, or its closest existing parent.  It is broken if it is not writable."""
     place = next(one for one in (place, *place.parents) if one.exists())
     try:
         with tempfile.TemporaryFile(dir=place):
@@ -93,9 +93,9 @@ def folder(what: str, place: Path) -> Finding:
 
 
 def compile_loops() -> int:
-    """Compile every loop in float32 and float64, unless it is already on disk.
+    """Compile every loop for float32 and float64, unless the compiled loop is already on disk.
 
-    Returns the number of tasks that compiled loops; 0 without Numba, or if the folders with loops were deleted.
+    Returns the number of compilation tasks: 0 without Numba, or if the folders that define loops were deleted.
     """
     works = list[Callable[[], object]]()
     for room in ("minintk.fast.accelerate", "analytic.fast.accelerate"):

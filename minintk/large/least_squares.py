@@ -31,15 +31,15 @@ from minintk.training.losses import check_problem, mse
 from minintk.validate import number, whole
 
 MAX_REFINEMENTS = 8
-"""Maximum steps of iterative refinement after the Cholesky solution."""
+"""Maximum number of steps of iterative refinement after the Cholesky solution."""
 
 THREADS_FROM = 4096
-"""Up to this many rows, OpenBLAS uses one thread, because more threads take ten times as long on a busy machine."""
+"""Up to this many rows, BLAS is limited to one thread: more threads take ten times as long on a busy machine."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Solution:
-    """The solved linearised model.
+    """The solution of a least-squares problem, as a linearised model.
 
     theta : (P,), theta_0 + S^1/2 w.   a : (N, C) with w = J' a, or None from `solve_lsqr`.
     steps : number of steps of refinement or of LSQR.
@@ -70,7 +70,7 @@ def solve_gram(
     """Solve least squares in function space, w = J' (J J' + ridge)^-1 (y - f_0), by Cholesky factorisation in place.
 
     model : linearised at theta0 : (P,).  x : (N, *input_shape), y : (N, C).  All arrays are float32 or float64.
-    t : lr x steps of gradient flow on L = 1/(2N) (|f - y|^2 + ridge |w|^2), or inf for its end.  A finite t replaces
+    t : lr x steps of gradient flow on L = 1/(2N) (|f - y|^2 + ridge |w|^2), or inf for its limit.  A finite t replaces
         1 / mu by the filter (1 - exp(-t mu / N)) / mu, which needs an eigendecomposition and takes ten times as long.
     rcond : for a singular J, w = J^+ (y - f_0), as in numpy.linalg.pinv.  Eigenvalues of J J' up to rcond times the
         largest (singular values of J up to sqrt(rcond) times) become 0.  This also needs the eigendecomposition.
@@ -115,7 +115,7 @@ def solve_gram(
 
 
 class Factor:
-    """Cholesky factor L of K = J J' + ridge, in K's lower triangle on the host.  Raises ValueError if none exists."""
+    """Cholesky factor L of K = J J' + ridge.  On the host, L overwrites K.  Raises ValueError if none exists."""
 
     def __init__(self, k: Array) -> None:
         xp, n = array_namespace(k), k.shape[0]
@@ -183,7 +183,7 @@ def solve_lsqr(
     """Solve least squares in parameter space by LSQR, with one jvp and one vjp over all examples per step.
 
     Without ridge, w is the solution of minimum norm, or the least-squares solution of minimum norm if no w fits y.
-    Arguments are those of `solve_gram`, and
+    Arguments are those of `solve_gram` except rcond and t, and also:
     steps : number of steps after which to stop.  After s steps, w is optimal in the span of (J'J)^i J'(y - f_0), i < s,
         which regularises like early stopping of gradient descent but needs far fewer steps.
     tol : relative tolerance, by default ten times the machine epsilon.  LSQR stops when |r| <= tol (|y - f_0| +
@@ -218,7 +218,7 @@ def solve_lsqr(
 
 
 def _lsqr(J: ChunkedJacobian, b: Array, damp: float, limit: int, tol: float) -> tuple[Array, int, int]:
-    """Return (w, SciPy's reason to stop, steps).  LSQR's vectors stay on the host; jvp and vjp run where x is."""
+    """Return (w, SciPy's stopping code, steps).  LSQR's vectors stay on the host; jvp and vjp run on x's device."""
     from scipy.sparse.linalg import lsqr
 
     how = {"atol": tol, "btol": tol, "conlim": 0, "iter_lim": limit}
@@ -227,7 +227,7 @@ def _lsqr(J: ChunkedJacobian, b: Array, damp: float, limit: int, tol: float) -> 
 
 
 class ChunkedJacobian(Jacobian):
-    """Jacobian J and f_0 : (N, C), in chunks of examples that fit into `memory` bytes.   root : J's factor S^1/2."""
+    """J and f_0 : (N, C), computed in chunks of examples that fit into `memory` bytes.   root : J's factor S^1/2."""
 
     def __init__(self, model: Model, theta: Array, x: Array, memory: int, root: Array | float = 1.0) -> None:
         xp, N = array_namespace(theta, x), x.shape[0]

@@ -2,7 +2,7 @@
 
 Importing this package registers every layer with `minintk.layers.contract.bind`.  Reading order:
 
-    contract      the interface of a layer, and the places of its weights in theta
+    contract      the interface of a layer, and the positions of its weights in theta
     dense         y = m x W + c b
     activation    y = phi(x), and the table of phi and phi'
     combine       Sequential composes layers
@@ -11,7 +11,7 @@ Importing this package registers every layer with `minintk.layers.contract.bind`
     conv          a convolution as Dense on patches
     pool          averages and maxima over windows
     norm          LayerNorm and BatchNorm
-    attention     every position attends to every position
+    attention     self-attention between all positions, and means that ignore padding
     dropout       masks
 """
 

@@ -67,9 +67,9 @@ Formula = Callable[[Array, Array, Array], Array]
 
 @dataclass(frozen=True)
 class Pointwise:
-    """phi(xp, x) -> y, and phi' as dphi(xp, x) or dphi(xp, y).  `keeps` names the second argument of dphi.
+    """An activation phi(xp, x) -> y, with phi' as dphi(xp, x) or dphi(xp, y).  `keeps` selects between "x" and "y".
 
-    xp : the namespace of the arrays.  `minintk.arrays.scipy_module(xp, "special")` has its special functions.
+    xp : the namespace of the arrays.  `minintk.arrays.scipy_module(xp, "special")` provides its special functions.
     phi' is an array of numbers, or of booleans that act as 0 and 1.
     kinks : the points where phi' jumps.  Quadrature splits its panels at them, and is inexact if one is missing.
     clipped : True if phi is linear between the kinks and constant beyond them, so that its kernels have a closed form.
@@ -91,7 +91,7 @@ class Pointwise:
 
 @singledispatch
 def pointwise(layer: s.Layer) -> Pointwise:
-    """Return phi and phi' of an activation.  To add an activation, register it here."""
+    """Return phi and phi' of an activation.  To add an activation, register a function for its class here."""
     kind = type(layer).__name__
     raise UnsupportedLayer(f"{kind} has no phi: register minintk.layers.activation.pointwise for it")
 

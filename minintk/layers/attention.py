@@ -7,7 +7,7 @@ position.  A head with L positions and c = 1/d_k or 1/sqrt(d_k) computes
     jvp            dA = zeta'(G) c (dq k' + q dk'), for softmax A * (dG - sum_t A dG);     dy = dA v + A dv
     vjp            uA = u v',   uG = the map dG -> dA applied to uA,   uq = c uG k,   uk = c uG' q,   uv = A' u
 
-MaskedAvgPool  y = sum_t m_t x_t / sum_t m_t, m_t = 1 unless x_t is padding        dx_t = m_t u / sum m
+MaskedAvgPool  y = sum_t m_t x_t / sum_t m_t, m_t = 0 if x_t is padding, else 1    dx_t = m_t u / sum m
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class HeadsJacobian(LayerJacobian):
     slope: Array | None
 
     def weights(self, dG: Array) -> Array:
-        """Return dA for dG, or uG for uA.  The map equals its transpose."""
+        """Return dA for dG, or uG for uA.  The same map gives both, because it is symmetric."""
         if self.slope is not None:
             return self.slope * dG
         dA = self.A * dG
@@ -114,7 +114,7 @@ def attention(G: Array, zeta: Pointwise | None, seen: Array | None) -> tuple[Arr
 
 
 def reading(layer: s.GlobalSelfAttention, site: Site) -> tuple[tuple[s.Convolution, ...], s.Convolution, Site, Site]:
-    """Return (layers for keys, queries and values; output layer; site of the former; site of the latter)."""
+    """Return (layers for keys, queries and values; output layer; site of these layers; site of the output layer)."""
     *read, output = layer.parts(site.shape)
     before = replace(site, last=False, end=False)
     return tuple(read), output, before, replace(site, shape=out_shape(read[-1], site.shape), first=False)

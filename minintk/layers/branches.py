@@ -44,7 +44,7 @@ class BoundBranches:
 
 @dataclass(frozen=True)
 class BranchesJacobian(LayerJacobian, ABC):
-    """The Jacobians of the branches.  `of` and `join` combine outputs and tangents, `split` splits cotangents."""
+    """The Jacobians of the branches.  `of` combines the outputs, `join` the tangents; `split` divides cotangents."""
 
     layer: BoundBranches
     parts: tuple[LayerJacobian, ...]
@@ -96,7 +96,7 @@ class BranchesJacobian(LayerJacobian, ABC):
         return sum(grams), back, back if same else self.total(dv)
 
     def total(self, parts: list[Array | None]) -> Array | None:
-        """Sum the branches' cotangents.  Return None if one is None, as when no earlier layer has weights."""
+        """Sum the branches' cotangents.  Return None if one of them is None, e.g. if no earlier layer has weights."""
         return None if any(one is None for one in parts) else reduce(self.add, parts)
 
 
@@ -135,7 +135,7 @@ class ProductJacobian(BranchesJacobian):
 
 @dataclass(frozen=True)
 class ConcatJacobian(BranchesJacobian):
-    """The Jacobian of y = (b_1, ..., b_k).   places : the position of each b_i among the features of y."""
+    """The Jacobian of y = (b_1, ..., b_k).   places : for each b_i, the slice of its features in y."""
 
     places: tuple[slice, ...]
 

@@ -13,7 +13,7 @@ from minintk.spec.shapes import Shape, Site, has_weights, out_shape, sites
 
 
 def place(layer: s.Layer, site: Site, parametrization: Parametrization, name: str) -> Bound:
-    """Bind an inner layer.  Raise TypeError if its class's `weights` is wrong: backward sweeps would stop too early."""
+    """Bind an inner layer.  Raise TypeError if its class's `weights` is wrong: vjp could then stop too early."""
     bound = bind(layer, site, parametrization, name)
     if bool(bound.tensors) != has_weights(layer):
         kind, owned = type(layer).__name__, ", ".join(t.name for t in bound.tensors) or "no tensors"
@@ -33,7 +33,7 @@ def check_gram(layer: Bound, J: LayerJacobian) -> None:
 
 @dataclass(frozen=True)
 class ChainJacobian(LayerJacobian):
-    """The Jacobians of the layers, in order."""
+    """The Jacobian of a chain of layers.   links : the Jacobians of the layers, in order."""
 
     layers: tuple[Bound, ...]
     links: tuple[LayerJacobian, ...]
@@ -110,7 +110,7 @@ def _(layer: s.Sequential, site: Site, parametrization: Parametrization, name: s
 
 @dataclass(frozen=True)
 class ReshapeJacobian(LayerJacobian):
-    """The Jacobian of a change of shape, which also reshapes tangents and cotangents."""
+    """The Jacobian of a change of shape.  It reshapes tangents in the same way, and cotangents back."""
 
     before: Shape
     after: Shape

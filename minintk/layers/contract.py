@@ -57,7 +57,7 @@ class Contraction:
     _asked: set[str] = field(default_factory=set, repr=False)
 
     def scale(self, tensor: Tensor) -> float:
-        """Return S of this tensor, the scale of its part of the kernel.  It is 1 in J J'."""
+        """Return S for this tensor, by which its part of the kernel is scaled.  It is 1 in J J'."""
         self._asked.add(tensor.name)
         return 1.0 if self.S is None or self.layout is None else float(self.S[self.layout.slices[tensor.name]][0])
 
@@ -84,10 +84,10 @@ class Contraction:
 
 
 class LayerJacobian:
-    """The derivatives of one layer at one point.  Define `jvp` and `vjp`, and `gram` if the layer has weights."""
+    """The derivatives of a layer at given w and x.  Define `jvp` and `vjp`, and `gram` if the layer has weights."""
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
-        """Return dy for changes dw of the weights and dx of the input.  dx is None (zero) before the first weights."""
+        """Return dy for changes dw of weights and dx of inputs.  dx is None (zero) if no earlier layer has weights."""
         raise TypeError(f"{type(self).__name__} has no jvp")
 
     def vjp(self, u: Array, dw: Weights | None) -> Array | None:
@@ -98,7 +98,7 @@ class LayerJacobian:
         raise TypeError(f"{type(self).__name__} has no vjp")
 
     def gram(self, u: Array, other: Any, v: Array, kernel: Contraction) -> Array | float:
-        """Return sum_w S (u dy/dw)(v dy'/dw) over the layer's weights w, contracted by `kernel`, or 0.
+        """Return sum_w S (u dy/dw)(v dy'/dw) over the layer's weights w, contracted by `kernel`, or 0 without weights.
 
         u, v : (C, [E], N or 1, *shape), one cotangent for each output of the network.  S = kernel.scale(tensor of w).
         y' is the output of `other`.  Merge an example's axes before calling `kernel`.
@@ -108,7 +108,7 @@ class LayerJacobian:
     def gram_and_back(
         self, u: Array, other: Any, v: Array, kernel: Contraction
     ) -> tuple[Array | float, Array | None, Array | None]:
-        """Return (gram, u dy/dx, v dy'/dx), with one backward sweep if both batches are the same."""
+        """Return (gram, u dy/dx, v dy'/dx).  If both batches are the same, compute the cotangent only once."""
         G = self.gram(u, other, v, kernel)
         du = self.vjp(u, None)
         return G, du, du if self is other and u is v else other.vjp(v, None)
@@ -252,7 +252,7 @@ class Layout:
         return theta[0] if ensemble is None else theta
 
     def frozen(self, params: Params) -> dict[str, float]:
-        """Return {name: 0.0} for tensors outside `params`: names, patterns ("*.b") or "last" for the last layer."""
+        """Return {name: 0.0} for tensors that `params` does not select by name, pattern ("*.b") or "last" (layer)."""
         if params is None:
             return {}
         last = next(reversed(self.slices), "").split(".")[0] + ".*"

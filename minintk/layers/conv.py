@@ -1,7 +1,7 @@
 """Conv2d, Conv1d:  y = m P(x) W + c b         m, c: the multipliers of the parametrization
 
-P(x) holds the patches that the windows read (`minintk.layers.patches`), one row per window, and W is a matrix (K_h K_w
-C_in, C_out): a convolution is a Dense layer on every patch.
+P(x) contains one row per window, the patch that it reads (`minintk.layers.patches`), and W is a matrix (K_h K_w C_in,
+C_out).  A convolution is thus a Dense layer that acts on every patch.
 
 jvp     dy = m P(dx) W + m P(x) dW + c db
 vjp     dW = m P(x)' u,   db = c sum u over examples and windows,   dx = m P'(u W')

@@ -1,4 +1,4 @@
-"""Dropout:  y = m x,   m = 1 / (1 - rate) or 0, drawn for each number (m = 1 if the network has no masks)
+"""Dropout:  y = m x,   m = 1 / (1 - rate) or 0, drawn for each entry of x (m = 1 if the network has no masks)
 
 jvp     dy = m dx
 vjp     dx = m u

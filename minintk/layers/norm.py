@@ -51,7 +51,7 @@ UNCALIBRATED = (
 
 
 def statistics(x: Array, axes: tuple[int, ...], eps: float) -> tuple[Array, Array]:
-    """Return (mean, r) over the given axes, which are kept with length 1."""
+    """Return (mean, r) over the given axes, which remain as axes of length 1."""
     xp = array_namespace(x)
     mean = xp.mean(x, axis=axes, keepdims=True)
     centred = x - mean
@@ -78,7 +78,7 @@ class BoundLayerNorm:
 
 @dataclass(frozen=True)
 class BoundBatchNorm:
-    """BatchNorm, bound to a network.  name : the prefix of its statistics' names."""
+    """BatchNorm, bound to a network.  name : the prefix of the names under which its statistics are stored."""
 
     name: str
     shape: Shape
@@ -86,7 +86,7 @@ class BoundBatchNorm:
     tensors: tuple[Tensor, ...] = ()
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, NormJacobian]:
-        """Compute y = r (x - mean) with the statistics in w.  If w has none, store those of the batch in w."""
+        """Compute y = r (x - mean) with the statistics in w.  If w contains none, store those of the batch in w."""
         names, ones = (f"{self.name}.mean", f"{self.name}.r"), (1,) * len(self.shape)
         axes, frozen = tuple(range(-1 - len(self.shape), -1)), names[0] in w
         if frozen:

@@ -22,14 +22,14 @@ Index = tuple[slice | EllipsisType, ...]
 
 @dataclass(frozen=True)
 class Windows:
-    """The windows of a layer on images, along each axis."""
+    """The windows of a convolution or a pooling layer on images, as one `Axis` for rows and one for columns."""
 
     rows: Axis
     columns: Axis
 
     @staticmethod
     def of(layer: Windowed, shape: Shape) -> Windows:
-        """Return the windows of a convolution or a pooling on images (H, W, C) or sequences (L, C)."""
+        """Return the windows of this layer on images of shape (H, W, C) or on sequences of shape (L, C)."""
         spatial = axes(layer, shape)
         return Windows(*(spatial if len(spatial) == 2 else (Axis(1, 1), spatial[0])))
 
@@ -76,7 +76,7 @@ class Windows:
         return [((..., r, c, slice(None)), (..., i, j, slice(None))) for r, i in down for c, j in right]
 
     def pad(self, x: Array, outside: float = 0.0) -> Array:
-        """Surround x with pixels of value `outside`, or with repetitions of x.  Without padding, return x itself."""
+        """Surround x with pixels of value `outside`, or with repetitions of x.  If there is no padding, return x."""
         if self.size == x.shape[-3:-1]:
             return x
         canvas = array_namespace(x).full((*x.shape[:-3], *self.size, x.shape[-1]), outside, dtype=x.dtype)

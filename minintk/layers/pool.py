@@ -36,12 +36,12 @@ class BoundPool:
 
 @dataclass(frozen=True)
 class AvgPoolJacobian(LayerJacobian):
-    """The Jacobian of a linear map, which needs only the layer's windows."""
+    """The Jacobian of AvgPool.  The map is linear, so only the layer's windows are needed."""
 
     layer: BoundAvgPool
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
-        """Apply the pooling, a linear map, to dx."""
+        """Compute dy = 1/k sum_s dx[s]."""
         return None if dx is None else self.layer.mean(dx)
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:
@@ -146,12 +146,12 @@ def _(layer: s.MaxPool, site: Site, parametrization: Parametrization, name: str)
 
 @dataclass(frozen=True)
 class GlobalAvgPoolJacobian(LayerJacobian):
-    """The Jacobian of a linear map, which needs only the shape of one example."""
+    """The Jacobian of GlobalAvgPool.  The map is linear, so only the shape of one example is needed."""
 
     shape: Shape
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
-        """Apply the pooling, a linear map, to dx."""
+        """Compute dy = mean of dx over all pixels."""
         return None if dx is None else global_mean(dx, self.shape)
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:

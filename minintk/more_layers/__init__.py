@@ -7,7 +7,7 @@ Each file defines a layer as data, its shape rule and its finite rule, just as y
     adaptive_pool    averages over any number of windows
     group_norm       LayerNorm over groups of channels
 
-The activations have kernels at infinite width, by quadrature.  For the other layers, `analytic` raises an error.
+`analytic` computes kernels for the activations, in closed form or by quadrature.  It raises an error for other layers.
 
 >>> import minintk as mn
 >>> net = mn.Network(mn.Sequential(GroupedConv2d(8, groups=4), ReLU6(), mn.GlobalAvgPool(), mn.Dense(1)), (6, 6, 4))

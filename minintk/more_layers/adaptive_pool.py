@@ -4,7 +4,7 @@ jvp     dy = A dx B'
 vjp     dx = A' u B
 gram    0: there are no weights
 
-Row i of A is the mean over the pixels from floor(i H / H') to ceil((i + 1) H / H').
+Row i of A averages over the pixels p with floor(i H / H') <= p < ceil((i + 1) H / H').
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from minintk.spec.shapes import Shape, Site, out_shape
 class AdaptiveAvgPool(s.Layer):
     """y[i] = the mean of x over window i of `size` windows that cover the image, as AdaptiveAvgPool1d and 2d in torch.
 
-    Window i of n windows on m pixels covers the pixels from floor(i m / n) to ceil((i + 1) m / n).  Windows overlap if
-    n does not divide m, and they repeat pixels if n > m.  A single-pixel image is repeated everywhere.
+    Window i of n windows on m pixels covers the pixels p with floor(i m / n) <= p < ceil((i + 1) m / n).  Windows
+    overlap if n does not divide m, and they repeat pixels if n > m.  A single-pixel image is repeated everywhere.
 
     size : the number of windows along each axis, a number or a pair (along H, along W).
 
@@ -52,7 +52,7 @@ def _(layer: AdaptiveAvgPool, shape: Shape) -> Shape:
 
 
 def means(m: int, n: int) -> Host:
-    """Return A : (n, m), which averages over n windows of m pixels.
+    """Return A : (n, m), the matrix that averages m pixels over n windows.
 
     >>> means(3, 2)
     array([[0.5, 0.5, 0. ],
@@ -65,7 +65,7 @@ def means(m: int, n: int) -> Host:
 
 @dataclass(frozen=True)
 class AdaptiveAvgPoolJacobian(LayerJacobian):
-    """The Jacobian of a linear map; it stores only the two matrices."""
+    """The Jacobian of AdaptiveAvgPool.  The map is linear, so only the layer's matrices are needed."""
 
     layer: BoundAdaptiveAvgPool
 

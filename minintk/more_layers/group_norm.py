@@ -26,7 +26,7 @@ class GroupNorm(s.Layer):
 
     groups : a divisor of the number of channels C.  1 gives LayerNorm over all axes, and C gives InstanceNorm.
 
-    Raises ValueError if groups does not divide the number of channels.
+    Raises ValueError if `groups` does not divide the number of channels.
 
     >>> out_shape(GroupNorm(4), (7, 7, 16))
     (7, 7, 16)
@@ -49,7 +49,7 @@ def _(layer: GroupNorm, shape: Shape) -> Shape:
 
 @dataclass(frozen=True)
 class GroupNormJacobian(LayerJacobian):
-    """The Jacobian of a normalisation of x : (..., *pixels, groups, C / groups)."""
+    """The Jacobian of GroupNorm.   norm : the Jacobian for x reshaped to (..., *pixels, groups, C / groups)."""
 
     layer: BoundGroupNorm
     norm: NormJacobian
@@ -59,7 +59,7 @@ class GroupNormJacobian(LayerJacobian):
         return None if dx is None else self.vjp(dx, None)
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:
-        """Apply the same map as `jvp`, because it is symmetric."""
+        """Apply the map of `jvp`, which is symmetric."""
         return self.layer.joined(self.norm.vjp(self.layer.split(u), None))
 
 

@@ -83,7 +83,7 @@ class GroupedConv2d(s.Layer):
 
 
 def pair(size: s.Size) -> tuple[int, int]:
-    """Return a number for each axis."""
+    """Return (along H, along W) for a size given as one number or as a pair."""
     down, right = size if isinstance(size, tuple) else (size, size)
     return int(down), int(right)
 
@@ -97,7 +97,7 @@ def _(layer: GroupedConv2d, shape: Shape) -> Shape:
 
 @dataclass(frozen=True)
 class GroupedConvJacobian(LayerJacobian):
-    """The Jacobian at x : ([E], N, H, W, C) and W : ([E], groups, K c, o), which extracts patches when needed."""
+    """The Jacobian at x : ([E], N, H, W, C) and W : ([E], groups, K c, o).  Patches are extracted when needed."""
 
     layer: BoundGroupedConv
     x: Array
@@ -184,7 +184,7 @@ class BoundGroupedConv:
         return y, GroupedConvJacobian(self, x, W)
 
     def read(self, x: Array) -> Array:
-        """Read P(x) : (..., groups, N R, K c)."""
+        """Return the patches P(x) : (..., groups, N R, K c)."""
         xp, x = array_namespace(x), self.windows.pad(x)
         P = xp.stack([x[pixels] for pixels in self.places], axis=-2)  # (..., N, H', W', K, C)
         *lead, N, H, W, K, C = P.shape
@@ -192,7 +192,7 @@ class BoundGroupedConv:
         return P.reshape((*lead, self.groups, N * H * W, K * C // self.groups))
 
     def add(self, P: Array) -> Array:
-        """Add every entry of P to the pixel that it was read from: the transpose of `read`."""
+        """Apply the transpose of `read`: add every entry of P to the pixel from which it was read."""
         xp, (H, W, _), C, K = array_namespace(P), self.after, self.before[-1], len(self.places)
         lead, N = P.shape[:-3], P.shape[-2] // (H * W)
         P = xp.moveaxis(P.reshape((*lead, self.groups, N, H, W, K, C // self.groups)), -6, -2)

@@ -1,11 +1,11 @@
 """Define the command line: `minintk verify`, `train`, `coordinate-check`, `transfer`, `reproduce`, `grade`, `doctor`.
 
-    options     defines what a command consists of
+    options     declares commands, their options and exit statuses
     terminal    prints the output of commands
     sweeps, single, grading: the commands, each a function with its options above it
     main        parses all commands, and handles their errors
 
-Modules that `import minintk` omits are imported when a command runs, so that `minintk --help` is fast.
+Modules that `import minintk` does not load are imported only when a command runs, so that `minintk --help` is fast.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from minintk.lab.cli.options import COMMANDS, FAILED, INTERRUPTED, OK, UNDECIDED
 __all__ = ["COMMANDS", "FAILED", "INTERRUPTED", "OK", "UNDECIDED", "USAGE", "main"]
 
 ELSEWHERE = ("analytic.verify.command", "minintk.examination.command")
-"""Modules outside the laboratory that define commands; deleted modules are skipped."""
+"""Modules outside minintk.lab that define commands.  Those that were deleted are skipped."""
 
 
 def commands() -> Iterator[tuple[str, Any]]:
-    """Yield (name, command), beginning with the commands of other modules."""
+    """Yield (name, command) for all commands, first for those defined in ELSEWHERE."""
     known = set(COMMANDS)
     for name in ELSEWHERE:
         with suppress(ModuleNotFoundError):
@@ -38,7 +38,7 @@ def commands() -> Iterator[tuple[str, Any]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line, by default sys.argv, and return the exit status.
+    """Run a command with the given arguments, by default those in sys.argv, and return the exit status.
 
     >>> main(["verify", "--widths", "64"])                       # the reason is on stderr
     2

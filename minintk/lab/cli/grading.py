@@ -1,4 +1,4 @@
-"""Define the command that grades a submission; course/classroom.py grades a whole class."""
+"""Define `minintk grade`, which grades one submission.  course/classroom.py grades a whole class."""
 
 from __future__ import annotations
 

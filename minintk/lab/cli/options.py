@@ -1,6 +1,6 @@
-"""Define a command: a function of the parsed arguments, with its options and its exit status.
+"""Declare commands.  A command is a function of the parsed arguments that returns an exit status, with its options.
 
-Status: 0 success, 1 failure (or `coordinate-check` is undecided), 2 invalid arguments, 3 undecided, 130 interrupted.
+Exit status: 0 success, 1 failure (or undecided `coordinate-check`), 2 invalid arguments, 3 undecided, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ COMMANDS: dict[str, tuple[Run, str, str, tuple[Option, ...]]] = {}
 
 
 def option(name: str, metavar: str | None = None, about: str = "", default: Any = None, **more: Any) -> Option:
-    """Make an option or argument.  Its help ends with the default, which sets its type.  more : see `add_argument`."""
+    """Return an option or argument.  The default sets its type and ends its help.  more : see `add_argument`."""
     if default is not None:
         about, more = f"{about} ({default})".lstrip(), {"type": type(default), "default": default} | more
     return name, {key: value for key, value in {**more, "metavar": metavar, "help": about}.items() if value is not None}

@@ -29,7 +29,7 @@ SWEPT = (
     option("--activation", "NAME", "tanh, relu, erf, gelu", "tanh"),
     DATA, DEVICE, SEED,
 )  # fmt: skip
-"""Options of both commands: which networks grow, how they are trained, and on which data."""
+"""Options of both commands: the networks, their parametrization and optimiser, the data, the device and the seed."""
 
 
 def _swept(args: Namespace) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def _swept(args: Namespace) -> dict[str, Any]:
 
 
 def _written(found: Any, args: Namespace, name: str) -> int:
-    """Print the report, write NAME.png, .txt and .json (figure, report, numbers), and return the exit status."""
+    """Print the report, write NAME.png (figure), .txt (report) and .json (all results), and return the exit status."""
     print(found.report())
     folder = made_folder(Path(args.out).expanduser(), "out")
     picture, text = found.plot(), f"{found.report()}\n".encode()
@@ -68,7 +68,7 @@ def _written(found: Any, args: Namespace, name: str) -> int:
 
 
 def _plain(thing: Any) -> Any:
-    """Convert arrays to lists and objects to their fields, for JSON.  A fit's bootstrap draws are omitted."""
+    """Convert an array to a list or an object to its fields, for JSON.  The bootstrap draws of a fit are omitted."""
     if hasattr(thing, "tolist"):
         return thing.tolist()
     return {name: value for name, value in vars(thing).items() if name != "draws"}

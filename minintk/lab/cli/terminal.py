@@ -8,14 +8,14 @@ from typing import Any
 
 
 def console(width: int) -> Any:
-    """Return stdout with colours, as wide as the terminal, or of the given width if there is no terminal."""
+    """Return a console that prints colours to stdout.  Without a terminal, its lines have the given width."""
     from rich.console import Console
 
     return Console(highlight=False, width=None if sys.stdout.isatty() else width)
 
 
 def print_table(screen: Any, title: str, columns: Sequence[str], rows: Iterable[Iterable[str]]) -> None:
-    """Print a table, followed by an empty line; the cells can contain markup."""
+    """Print a table, followed by an empty line.  The cells can contain markup."""
     from rich.table import Table
 
     table = Table(*columns, title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -25,6 +25,6 @@ def print_table(screen: Any, title: str, columns: Sequence[str], rows: Iterable[
 
 
 def coloured(verdict: str, said: str = "") -> str:
-    """Return the verdict, or the text about the verdict, as markup in the verdict's colour."""
+    """Return the text `said`, by default the verdict itself, as markup in the verdict's colour."""
     colour = {"pass": "green", "fail": "bold red", "undecided": "bold yellow"}[verdict]
     return f"[{colour}]{said or verdict}[/]"

@@ -4,9 +4,9 @@ Reading order:
 
     layer_sizes         measures features and weights in networks of several widths or depths
     coordinate_check    checks that features and weights keep their size as the width or the depth grows
-    lr_transfer         checks that the best learning rate does not change as they grow
-    sweeps              runs a grid whose finished runs survive a kill
+    lr_transfer         checks that the best learning rate does not change as the width or the depth grows
+    sweeps              runs a grid, and saves each run when it is finished
     costs               estimates the remaining time of a sweep
-    named               networks, parametrizations and data by name, for the command line
+    named               returns networks, parametrizations and data by name, for the command line
     papers              runs the scripts of examples/
 """

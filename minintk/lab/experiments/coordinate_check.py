@@ -1,17 +1,17 @@
-"""Check coordinates: do features and their changes keep their size as the width, or the depth, grows?
+"""Check that features and their changes keep their size as the width, or the depth, grows.
 
 Networks of growing width are trained for a few steps.  Four sizes are measured, layer by layer:
 
     |h|     root mean square of a layer's outputs after the last step
     |dh|    root mean square of their change since the start              feature learning: of order one
-    |W|     spectral norm at the start, over that of spectral muP with w_std = 1    (`minintk.diagnostics.weight_norms`)
-    |dW|    spectral norm of the first step, over that of spectral muP; with gradient descent also over |dL/df|
+    |W|     initial spectral norm, divided by that of spectral muP with w_std = 1   (`minintk.diagnostics.weight_norms`)
+    |dW|    spectral norm of the first step, divided by that of spectral muP and, for gradient descent, by |dL/df|
 
 Each size is fitted as A n^b.  The check passes if b is 0, up to `tolerance`, for |h| and |dh| of every layer, and no b
 of |dW| fails.  The network's outputs can start at n^-1/2, so their |h| may fall.  Features depend on all layers before
 them, so |W| and |dW| show which layer is wrong.  |W| depends only on the tensor's own initial scale.  If all |W| are
-right, or with Adam, the first |dW| depends only on the tensor's own learning rate.  The first steps of gradient descent
-are divided by the size of dL/df, which multiplies all gradients.
+right, or with Adam, the first |dW| depends only on the tensor's own learning rate.  For gradient descent, the first
+step is divided by the size of dL/df, which multiplies all gradients.
 
 Networks of L residual branches are checked against L in the same way.  Branches at equal relative depth are compared,
 and |W| and |dW| are divided by the powers of depth in `minintk.spec.parametrization`.
@@ -50,7 +50,7 @@ GROWN = 10.0
 class Scaling:
     """The scaling with width of one quantity of a layer (h, dh) or a tensor (W, dW): its values, fit and verdict.
 
-    values[i] : (S,) at width i.  fit : None if a value is zero.  at_most : True if only growth is an error.
+    values[i] : (S,) at width i.  fit : None if a value is zero.  at_most : True if a negative exponent also passes.
     curves[i] : (S, steps + 1), the values of h and dh after every step.
     verdict : "pass" if the whole interval of the exponent is within `tolerance` of 0, "fail" if no part of it is.
     """
@@ -82,7 +82,7 @@ class Scaling:
 class CoordinateCheck:
     """The result of `coordinate_check`.
 
-    rows : h and dh of each layer, in order, then W and dW of each tensor, and dL/df at the start.
+    rows : h and dh of each layer, in order, then W and dW of each tensor, and the initial dL/df.
     variable : "n" for widths, "L" for depths.  diverged : the widths at which training diverged.  notes : caveats.
     """
 
@@ -124,7 +124,7 @@ class CoordinateCheck:
 
     @property
     def blame(self) -> dict[str, Literal["start", "rate", "start and rate"]]:
-        """The tensors with a wrong initial scale or learning rate; {} unless the check fails and identifies some.
+        """The tensors whose initial scale or learning rate is wrong.  {} unless the check fails and identifies some.
 
         The result is also {} if training diverged at every width, because exponents are then meaningless.
         """
@@ -138,7 +138,7 @@ class CoordinateCheck:
         return dict.fromkeys(late, "rate") | dict.fromkeys(names, "start") | both  # type: ignore[return-value]
 
     def __getitem__(self, key: tuple[Quantity, str]) -> Scaling:
-        """Return a row, as in check["dh", "2"] or check["W", "2.W"]."""
+        """Return the row for a (quantity, name), as in check["dh", "2"] or check["W", "2.W"]."""
         rows = {(row.quantity, row.name): row for row in self.rows}
         if key not in rows:
             raise KeyError(f"{key!r}; there are {list(rows)}")
@@ -148,7 +148,7 @@ class CoordinateCheck:
         return f"CoordinateCheck({self.title}: {self.verdict})"
 
     def report(self) -> str:
-        """Return the exponents as a table, the verdict, and the tensors to blame."""
+        """Return a text with a table of the exponents, the verdict, and the tensors to blame."""
         widths = " ".join(map(str, self.widths))
         about = f"exponents b of {self.variable}^b, {widths}; ± half of the {100 * self.confidence:.4g} % interval"
         lines = [self.title, about, ""]
@@ -226,9 +226,9 @@ def coordinate_check(
     weights, or with those of a given parametrization.
     parametrization : defaults to `SpectralMuP()` for specs.  optimizer : an optimiser, or network -> optimiser.
     seeds : networks per width, at least two.  steps : training steps, on all of x.
-    budget : the most networks per width.  Defaults to `seeds`.  While the verdict is undecided, the number is
-    doubled.  The looks share the level 0.05 of the intervals, as in `minintk.grade.exponent`.
-    tolerance : the largest acceptable distance of an exponent from 0.
+    budget : the largest number of networks per width.  Defaults to `seeds`.  While the verdict is undecided, the number
+    of networks is doubled.  All tests together have the level 0.05, as in `minintk.grade.exponent`.
+    tolerance : the largest acceptable |exponent|.
     rng : draws the initial weights.  Defaults to numpy.random.default_rng(0).  progress : True to show a bar with the
     remaining time on stderr.
 

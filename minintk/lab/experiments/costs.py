@@ -1,4 +1,4 @@
-"""Estimate the remaining time of a sweep from a product of powers of the sizes, fitted to finished calls."""
+"""Estimate the remaining time of a sweep.  The model is a product of powers of the sizes, fitted to finished calls."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 
 WIDTHS, NO_SIZES = {"width", "n", "h", "D", "channels"}, {"seed", "repeat"}
-"""Priors: work is quadratic in widths, linear in other whole numbers, independent of seeds.  Measurements adjust it."""
+"""Prior powers: 2 for these widths, 1 for other whole numbers, 0 for seeds.  Finished calls adjust the powers."""
 SCATTER, DOUBT = 0.2, 1.0
-"""Standard deviations of log seconds around the law, and of a power p_k around its prior."""
+"""Standard deviations of log seconds around the fit, and of a power p_k around its prior."""
 
 
 class Costs:
-    """Predicts the seconds of calls as c prod_k size_k^p_k, by ridge regression of log seconds with priors on p_k.
+    """A model c prod_k size_k^p_k of the seconds per call, fitted by ridge regression in log seconds, with a prior.
 
     calls : the arguments of each call.  members : the number of runs that each call makes together.
 

@@ -22,13 +22,13 @@ from minintk.training.train import Descent
 Quantity = Literal["h", "dh", "W", "dW", "dL/df", "growth"]
 
 ENSEMBLE_BYTES = 2**31
-"""Memory limit for the members that are trained together."""
+"""Memory limit, in bytes, for the members that are trained together."""
 
 
 def networks(
     spec_of_width: Any, x: Array, widths: Any, parametrization: Parametrization | None
 ) -> tuple[tuple[int, ...], list[Network]]:
-    """Return the widths and a network for each.  Raise TypeError or ValueError unless two networks differ in size."""
+    """Return the widths and one network per width.  Raise an error for invalid widths, or if no two sizes differ."""
     if not callable(spec_of_width):
         raise TypeError(f"spec_of_width expects a function, width -> spec, got {spec_of_width!r}")
     check_floating("x", x)
@@ -42,7 +42,7 @@ def networks(
 
 
 def _network(make: Any, n: int, shape: Any, parametrization: Parametrization | None) -> Network:
-    """Return the network of a spec, or of a torch module with its own weights unless a parametrization is given."""
+    """Return the network for a spec or a torch module.  Without a parametrization, a module keeps its own weights."""
     made = make(n)
     if not hasattr(made[0] if isinstance(made, tuple) else made, "state_dict"):
         return Network(made, shape, parametrization or SpectralMuP())
@@ -53,7 +53,7 @@ def _network(make: Any, n: int, shape: Any, parametrization: Parametrization | N
 
 
 def chosen_optimizer(optimizer: Any, net: Network) -> Optimizer:
-    """Return the optimiser itself, or the optimiser that a function returns for the network."""
+    """Return `optimizer`, or, if it is a function, the optimiser that it returns for the network."""
     chosen = optimizer(net) if callable(optimizer) and not isinstance(optimizer, type) else optimizer
     if not isinstance(chosen, Optimizer):
         raise TypeError(f"optimizer expects one such as mn.SGD(lr=0.1), or a function network -> one, got {chosen!r}")
@@ -61,7 +61,7 @@ def chosen_optimizer(optimizer: Any, net: Network) -> Optimizer:
 
 
 def initial_thetas(net: Network, x: Array, rng: np.random.Generator, seeds: int) -> Iterator[Array]:
-    """Yield initial theta : (E, P) drawn with `rng`, for as many members together as memory allows."""
+    """Yield initial theta : (E, P), drawn with `rng`, until there are `seeds` members.  E is limited by memory."""
     xp = array_namespace(x)
     room = min(ENSEMBLE_BYTES, available_memory(xp) // 4)
     E = max(1, min(seeds, room // (8 * net.size * x.dtype.itemsize)))
@@ -70,7 +70,7 @@ def initial_thetas(net: Network, x: Array, rng: np.random.Generator, seeds: int)
 
 
 def matched(nets: Sequence[Network], widths: Sequence[int]) -> tuple[str, list[Callable[[str], str | None]]]:
-    """Return "n" for widths or "L" for depths, and for each network a map to the names in the shallowest network.
+    """Return "n" for widths or "L" for depths, and one function per network, name -> name in the shallowest network.
 
     The names are those of layers and tensors.  Branch k L / L_0 of L is mapped to branch k of L_0, at the same relative
     depth.  Other branches have no counterpart (None).
@@ -95,7 +95,7 @@ def matched(nets: Sequence[Network], widths: Sequence[int]) -> tuple[str, list[C
 
 
 def _counterpart(places: Mapping[int, int] | None, name: str) -> str | None:
-    """Return the name with its position replaced by `places`; unchanged if `places` is None or no layer is named."""
+    """Return the name with its position replaced by `places`.  Do not change it without `places` or a position."""
     at, dot, rest = name.partition(".")
     if places is None or not at.isdigit():
         return name
@@ -113,7 +113,7 @@ def measure(
     net: Network, theta: Array, x: Array, y: Array, loss: Loss, optimizer: Optimizer, steps: int,
     variable: str, width: int,
 ) -> dict[tuple[Quantity, str], Host]:  # fmt: skip
-    """Return {(quantity, name): the sizes of all members}, each (E,) or (E, steps + 1)."""
+    """Train all members, and return {(quantity, name): sizes}, each (E,) or, after every step, (E, steps + 1)."""
     run = Descent(net, theta, x, y, loss, optimizer, steps)
     xp, before, f, curves = array_namespace(theta), trace(net, theta, x), net(theta, x), []
     grown = moved = theta

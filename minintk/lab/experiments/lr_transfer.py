@@ -1,4 +1,4 @@
-"""Test learning-rate transfer: does the best learning rate stay the same as the network grows?
+"""Check learning-rate transfer, i.e. that the best learning rate stays the same as the network grows.
 
 Networks of every width, or depth, are trained at every rate from the same initial weights.  At each width, the best
 rate is the minimum of the parabola in log lr through the lowest mean log loss and its two neighbours.  In Yang et al.
@@ -33,10 +33,10 @@ RESAMPLES = 1000
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Transfer:
-    """Losses at all widths and rates; see `learning_rate_transfer`.
+    """The losses and the best rates that `learning_rate_transfer` found.
 
     widths : the widths, or the depths if `variable` is "L" instead of "n".
-    losses : (widths, rates, seeds), after training; the initial loss for a network that diverged.
+    losses : (widths, rates, seeds), after training, or the initial loss if that is lower or training diverged.
     optima : the best rate at each width, with an interval from a bootstrap over seeds.
     shift : log2 of the factor by which the best rate changes if the width doubles: 0 if constant, -1 if lr ~ 1/n.
     """
@@ -56,7 +56,7 @@ class Transfer:
 
     @property
     def at_edge(self) -> tuple[int, ...]:
-        """The widths whose best rate is the smallest or largest one tried: add rates beyond it."""
+        """The widths at which the best rate is the smallest or the largest tried.  The optimum may lie beyond it."""
         best = _logs(self.losses).mean(axis=-1).argmin(axis=-1)
         return tuple(n for n, i in zip(self.widths, best) if i in (0, len(self.rates) - 1))
 
@@ -70,7 +70,7 @@ class Transfer:
     def regret(self) -> float:
         """The loss at the best rate of another width, relative to the best loss, for the worst pair of widths.
 
-        Unlike `spread`, which compares the positions of minima, the regret is robust if a minimum is flat.
+        If a minimum is flat, `spread`, the ratio of the minima's positions, is uncertain, but the regret is not.
         """
         logs = _logs(self.losses).mean(axis=-1)
         return float(np.exp(np.max(logs[:, logs.argmin(axis=-1)] - logs.min(axis=-1)[:, None])))
@@ -84,7 +84,7 @@ class Transfer:
         return f"Transfer({self.title}: best rates within a factor {self.spread:.2f})"
 
     def report(self) -> str:
-        """Return the best rates as a table, their shift, and the verdict."""
+        """Return a text with a table of the best rates, their shift, and the verdict."""
         name = "width" if self.variable == "n" else "depth"
         lines = [self.title, "", f"{name:>6}  best learning rate (95 % interval)"]
         for n, optimum in zip(self.widths, self.optima):
@@ -100,7 +100,7 @@ class Transfer:
         return "\n".join([*lines, "", *(() if self.untrained else (shift,)), said])
 
     def plot(self, axes: Any = None) -> Any:
-        """Plot loss against learning rate, one line per width; return `axes`, or a new Figure if it is None."""
+        """Plot loss against learning rate, with one line per width.  Return `axes`, or a new Figure if it is None."""
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(6, 4.4), layout="constrained") if axes is None else None
@@ -133,7 +133,7 @@ def learning_rate_transfer(
     rng: np.random.Generator | None = None,
     progress: bool = False,
 ) -> Transfer:
-    """Train networks of these widths at these rates, and find the best rate of each width.
+    """Train networks of these widths at these rates, and find the best rate at each width.
 
     spec_of_width : n -> the spec of width n, or L -> the spec of L branches.  x : (N, *input_shape).  y : (N, C).
     rates : at least three, increasing, with the best one in the interior.  optimizer : rate -> optimiser, e.g.
@@ -141,7 +141,7 @@ def learning_rate_transfer(
     module, or (module, {parameter name: factor of its rate}), can replace a spec.  It is lifted with its own weights,
     or with those of a given parametrization.
     parametrization : defaults to `SpectralMuP()` for specs.  seeds : networks per width, at least two, with the same
-    initial weights at every rate.  rng : draws weights and the bootstrap.  Defaults to numpy.random.default_rng(0).
+    initial weights at every rate.  rng : draws weights and resamples.  Defaults to numpy.random.default_rng(0).
     progress : True to show a bar with the remaining time on stderr.
 
     The loss is that on all of x after the last step.  Invalid arguments raise ValueError or TypeError before training.
@@ -179,7 +179,7 @@ def learning_rate_transfer(
 
 
 def _at(lr: float, net: Network, optimizer: Any) -> Optimizer:
-    """Return the optimiser at this rate, for this network."""
+    """Return the network's optimiser with learning rate `lr`."""
     if "layout" in getattr(optimizer, "__dataclass_fields__", ()):
         return optimizer(lr, net.layout)
     return chosen_optimizer(optimizer(lr), net)
@@ -198,7 +198,7 @@ def _train(net: Network, theta: Array, x: Array, y: Array, loss: Loss, optimizer
     except FloatingPointError:
         if theta.shape[0] == 1:
             return start
-        alone = (theta[e : e + 1] for e in range(theta.shape[0]))  # retrain one by one, to find the one that diverged
+        alone = (theta[e : e + 1] for e in range(theta.shape[0]))  # retrain one by one: some did not diverge
         return np.concatenate([_train(net, one, x, y, loss, optimizer, steps) for one in alone])
     with np.errstate(over="ignore", invalid="ignore"):
         end = to_host(loss(net.forward(run.theta, x)[0], y)).astype(np.float64)
@@ -208,13 +208,13 @@ def _train(net: Network, theta: Array, x: Array, y: Array, loss: Loss, optimizer
 def _optima(
     widths: Sequence[int], rates: Sequence[float], losses: Host, rng: np.random.Generator
 ) -> tuple[tuple[Estimate, ...], Estimate]:
-    """Return the best rate of each width and its shift, with 95 % intervals over seeds."""
+    """Return the best rate at each width, and its shift per doubling of the width, with 95 % intervals over seeds."""
     K, _, S = losses.shape
     logs, log_n = _logs(losses), np.log2(np.asarray(widths, dtype=np.float64))
     log_n -= log_n.mean()
 
     def best(logs: Host) -> Host:
-        """Return log2 of the best rate of each width for logs : (K, R, S)."""
+        """Return log2 of the best rate at each width.   logs : (K, R, S), log losses by width, rate and seed."""
         return np.array([_minimum(rates, row) for row in logs.mean(axis=-1)])
 
     here, draws = best(logs), np.empty((RESAMPLES, K))

@@ -42,7 +42,7 @@ RECIPES: dict[str, tuple[Callable[[int, int], s.Sequential], int, Callable[[], P
 
 
 def network(name: str, shape: tuple[int, ...], outputs: int, width: int | None = None) -> Network:
-    """Return a network of the zoo for images of this shape, in its usual parametrization.
+    """Return a network of `minintk.zoo` for images of this shape, in its usual parametrization.
 
     width : the width factor of lenet5, the number of hidden features of mlp, or the number of channels of the others.
     Raises ValueError for an unknown name or for images of an unsuitable shape.
@@ -71,7 +71,7 @@ OPTIMIZERS: dict[str, tuple[Callable[[float | Schedule, Network], Optimizer], fl
 ACTIVATIONS: dict[str, tuple[s.Activation, float]] = {
     "tanh": (s.Tanh(), 1.0), "relu": (s.ReLU(), zoo.SQRT2), "erf": (s.Erf(), 1.0), "gelu": (s.GELU(), zoo.SQRT2),
 }  # fmt: skip
-"""Activations, with the w_std that preserves the size of features from layer to layer."""
+"""{name: (activation, the w_std with which features keep their size from layer to layer)}"""
 
 
 def parametrization(name: str, optimizer: str = "sgd") -> Parametrization:

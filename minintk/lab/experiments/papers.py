@@ -14,11 +14,11 @@ from minintk.files.reading import read_json
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 """The folder of the scripts.  It is present only in a checkout, not in an installed package."""
 ENDS = '\nif __name__ == "__main__":\n    command_line(main, SIZES'
-"""The last lines of each of these scripts."""
+"""Text near the end of every script that reproduces a paper."""
 
 
 def scripts(names: Sequence[str] = ()) -> dict[str, Path]:
-    """Return {name: file} of these scripts; without names, of all scripts with a table of claims, alphabetically.
+    """Return {name: file} for the named scripts or, without names, for all that contain ENDS, in alphabetical order.
 
     Raises ValueError for an unknown name, FileNotFoundError if the package was installed without the scripts.
     """
@@ -35,10 +35,10 @@ def scripts(names: Sequence[str] = ()) -> dict[str, Path]:
 def rerun(
     paths: Mapping[str, Path], out: str, *, images: str | None = None, **options: str | None
 ) -> Iterator[tuple[str, dict[str, Any] | None]]:
-    """Run the scripts one after the other, each on all cores, and yield (name, its numbers) as they finish.
+    """Run the scripts one after the other, each on all cores, and yield (name, results) as they finish.
 
-    The numbers are None for a script that failed.  Progress and errors are printed on stderr.  Runs recorded in `out`
-    are not repeated.  A script ends with this process, no matter how this process ends.
+    The results are None if a script failed.  Progress and errors are printed on stderr.  Runs recorded in `out` are not
+    repeated.  If this process ends for any reason, so does the script.
 
     images : "digits", "mnist" or "cifar10".  Defaults to "mnist" if data= is given.  options : data, scale, device and
     part, as in the scripts' own command lines; None omits an option.

@@ -11,7 +11,7 @@ from threading import Thread
 
 @contextmanager
 def processes(count: int) -> Iterator[Executor | None]:
-    """Yield an executor of `count` processes that end when this process ends; yield None for a single process."""
+    """Yield an executor with `count` processes that end when this process ends, or None if `count` is 1."""
     if count == 1:
         yield None
         return

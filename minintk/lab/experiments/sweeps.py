@@ -1,4 +1,4 @@
-"""Run sweeps: a grid of runs, each saved as soon as it is done, so that a kill loses only the runs in progress.
+"""Run sweeps over grids.  Each run is saved as soon as it is done, so that a killed sweep loses only unfinished runs.
 
 Every run is one file in ``store/records``, written atomically; runs with a file are not repeated.  Processes that use
 the same store share its calls, as docs/long-runs.md explains.  Only the grid and `batch` determine which runs share a
@@ -58,7 +58,7 @@ class Table:
     results: list[Result]
 
     def __getitem__(self, name: str) -> np.ndarray[Any, Any]:
-        """Return the runs' values under this name.  Raise KeyError, listing the available names, if a run lacks it."""
+        """Return the value `name` of every run.  If a run lacks it, raise KeyError with the names that this run has."""
         diverged = self.diverged.ravel()
         if missing := [i for i, result in enumerate(self.results) if name not in result and not diverged[i]]:
             raise KeyError(f"{name!r}: the result at {self.points[missing[0]]} has {list(self.results[missing[0]])}")
@@ -68,11 +68,11 @@ class Table:
 
     @property
     def diverged(self) -> np.ndarray[Any, Any]:
-        """An array of the shape of the grid: True for each run that ended in a FloatingPointError."""
+        """A boolean array with the shape of the grid, True for each run that raised FloatingPointError."""
         return np.array([DIVERGED in result for result in self.results]).reshape(self.shape)
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write a line for each run: its grid point, then what it returned, with lists as JSON."""
+        """Write one line per run, with its grid point and the values that it returned.  Lists are written as JSON."""
         names = dict.fromkeys(name for result in self.results for name in result)
         text = io.StringIO(newline="")
         lines = csv.DictWriter(text, [*self.grid, *names])
@@ -83,7 +83,7 @@ class Table:
         write_atomically(path, lambda file: file.write(text.getvalue().encode()))
 
     def to_pandas(self) -> Any:
-        """Return a pandas.DataFrame with a row for each run.  The extra `tables` is required."""
+        """Return a pandas.DataFrame with one row per run.  This needs the extra `tables`."""
         import pandas
 
         return pandas.DataFrame([point | result for point, result in zip(self.points, self.results)])
@@ -95,7 +95,7 @@ class Table:
 
     @property
     def points(self) -> list[Point]:
-        """The points {name: value}, one for each run."""
+        """The grid points {name: value}, one for each run."""
         return [dict(zip(self.grid, values)) for values in product(*self.grid.values())]
 
     def __repr__(self) -> str:
@@ -169,7 +169,7 @@ def sweep(
 
         with closing(shared(missing, _Call.claim, finished)) as units:
             _run(partial(_timed, work, together), units, executor, keep)
-    kept = {call: results or call.read() for call, results in kept.items()}  # other parts may have finished them
+    kept = {call: results or call.read() for call, results in kept.items()}  # other processes may have made more calls
     remove_claims(call.claim() for call, results in kept.items() if results is not None)
     found = {_key(point): result for call in calls for point, result in zip(call.points, kept[call] or [])}
     table = Table(axes, [found.get(_key(dict(zip(axes, values))), {}) for values in product(*axes.values())])
@@ -184,7 +184,7 @@ def sweep(
 
 @dataclass(frozen=True, eq=False)
 class _Call:
-    """One call of `work`: its arguments, and the one or more grid points that it computes."""
+    """One call of `work`, with its arguments and the grid points (one or more) that it computes."""
 
     folder: Path
     arguments: Point
@@ -192,7 +192,7 @@ class _Call:
     several: bool
 
     def claim(self) -> Path:
-        """Return the path of the call's claim."""
+        """Return the path of the file whose lock claims this call."""
         return self.folder / "claims" / f"{digest(_key(self.arguments))}.lock"
 
     def path(self, point: Point) -> Path:
@@ -200,7 +200,7 @@ class _Call:
         return self.folder / "records" / f"{digest(_key([point, self.arguments]))}.json"
 
     def read(self) -> list[Result] | None:
-        """Return the results of all points, or None if a result is missing."""
+        """Read the results of all points from their files.  Return None if one is missing."""
         results, remedy = [], "delete it to run that point again"
         for point in self.points:
             path = self.path(point)
@@ -215,12 +215,12 @@ class _Call:
         return results
 
     def write(self, results: list[Result]) -> None:
-        """Save one record for each point; the caller must hold the call's claim."""
+        """Save one record for each point.  The caller must hold the call's claim."""
         for point, result in zip(self.points, results):
             write_bytes(self.path(point), _text({"point": point, "result": result}))
 
     def results(self, returned: Any) -> list[Result]:
-        """Convert what `work` returned to a JSON result per point.  Raise TypeError or ValueError if impossible."""
+        """Convert the value returned by `work` to one JSON result per point.  Raise an error if this is impossible."""
         many = list(returned) if self.several and isinstance(returned, Sequence) else [returned]
         if len(many) != len(self.points) or not all(isinstance(result, Mapping) for result in many):
             want = f"a list of {len(self.points)} results" if self.several else "a result"
@@ -233,7 +233,7 @@ Job = tuple[_Call, Claim]
 
 
 def _attempt(work: Work, together: str | None, arguments: Point) -> Any:
-    """Call `work`; for each point that diverges when it runs alone, return a result that records the divergence."""
+    """Call `work`.  If it diverges, run its points separately, and record which of them diverge."""
     try:
         return work(**arguments)
     except FloatingPointError as error:
@@ -246,7 +246,7 @@ def _attempt(work: Work, together: str | None, arguments: Point) -> Any:
 
 
 def _timed(work: Work, together: str | None, arguments: Point) -> tuple[Any, float]:
-    """Return the result of `_attempt`, and the seconds that it took."""
+    """Return the result of `_attempt`, and its duration in seconds."""
     start = perf_counter()
     return _attempt(work, together, arguments), perf_counter() - start
 
@@ -254,7 +254,7 @@ def _timed(work: Work, together: str | None, arguments: Point) -> tuple[Any, flo
 def _calls(
     folder: Path, axes: Mapping[str, tuple[Any, ...]], together: str | None, batch: int | None
 ) -> Iterator[_Call]:
-    """Yield the calls of `work` that cover the grid."""
+    """Yield the calls of `work` that together cover the grid."""
     outer = {name: values for name, values in axes.items() if name != together}
     members = axes[together] if together else (None,)
     size = batch or len(members)
@@ -267,7 +267,7 @@ def _calls(
 def _run(
     work: Work, units: Iterator[Job | None], executor: Executor | None, keep: Callable[[_Call, Any], None]
 ) -> None:
-    """Make the calls that this process can claim, and `keep` each result as it arrives."""
+    """Make the calls that this process can claim, and pass each result to `keep` as it arrives."""
     failed: list[Exception] = []
 
     def submit(job: Job) -> Future[Any]:
@@ -286,7 +286,7 @@ def _run(
 
 
 def _of_part(part: tuple[int, int] | None) -> slice:
-    """Return the calls of part=(i, n): i, i + n, ...; raise ValueError unless 0 <= i < n."""
+    """Return the slice i, i + n, ... of the calls for part=(i, n).  Raise ValueError unless 0 <= i < n."""
     if part is None:
         return slice(None)
     if not (isinstance(part, tuple) and [*map(type, part)] == [int, int] and 0 <= part[0] < part[1]):
@@ -295,7 +295,7 @@ def _of_part(part: tuple[int, int] | None) -> slice:
 
 
 def _axes(grid: Mapping[str, Sequence[Any]], together: str | None, batch: int | None) -> dict[str, tuple[Any, ...]]:
-    """Return the grid as tuples of Python numbers; raise ValueError for an invalid grid."""
+    """Return {name: tuple of Python values} for the grid.  Raise TypeError or ValueError if an argument is invalid."""
     if not isinstance(grid, Mapping):
         raise TypeError(f"grid expects {{name: values}}, got {grid!r}")
     axes = {}
@@ -318,7 +318,7 @@ def _axes(grid: Mapping[str, Sequence[Any]], together: str | None, batch: int | 
 
 
 def _value(point: Point, name: Any, value: Any) -> Any:
-    """Return a value as JSON stores it, floats with all digits; raise ValueError for NaN, TypeError for other types."""
+    """Return the value as read back from JSON, unrounded.  Raise ValueError for NaN, TypeError for other types."""
 
     def constant(text: str) -> float:
         if text == "NaN":
@@ -334,7 +334,7 @@ def _value(point: Point, name: Any, value: Any) -> Any:
 
 
 def _folder_of(work: Work, store: str | os.PathLike[str]) -> Path:
-    """Set up the folder of a sweep and return its path; raise ValueError if it belongs to another `work`."""
+    """Set up the folder of a sweep and return its path.  Raise ValueError if it belongs to another `work`."""
     folder, mine = made_folder(store, "store="), {"format": 1, "work": identity(work)}
     for name in ("records", "claims"):
         (folder / name).mkdir(exist_ok=True)
