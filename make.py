@@ -32,7 +32,7 @@ applies to `lowest` and `newest` (in .venv-lowest and .venv-newest), to a Python
 and to an index that lacks one of the versions.
 """
 
-# Old Pythons must be able to parse this file, so that it can report that they are too old: use no newer syntax here.
+# Use only old syntax here. Old versions of Python must parse this file to report that they are too old.
 
 import argparse
 import contextlib
@@ -54,13 +54,13 @@ CONSTRAINTS = ROOT / "constraints.txt"
 OLDEST = (3, 11)
 UNTRIED = (3, 15)  # the first version of Python that constraints.txt does not cover
 
-# The warning occurred once for correct float32 products; 40,000 beside NaN and inf in BLAS's buffers did not repeat it.
+# This warning occurred once for correct products, but in none of 40,000 products with NaN and inf in BLAS's buffers.
 SPURIOUS = "ignore:invalid value encountered in matmul:RuntimeWarning"
 PYTEST = ["-m", "pytest", "-n", "auto", "--maxprocesses=4", "--dist=worksteal"]  # neighbouring tests share fixtures
 THOROUGH = "--hypothesis-profile=thorough"  # more random examples; defined in tests/conftest.py
 AFRESH = ["-c", "import shutil; [shutil.rmtree(name, ignore_errors=True) for name in ('site', 'build/doctrees')]"]
 
-# command -> (extras of pyproject.toml that it needs, Python command lines); the user's options go to the last line
+# {command: (extras of pyproject.toml that it needs, Python command lines)}; the last line receives the user's options
 COMMANDS: Dict[str, Tuple[List[str], List[List[str]]]] = {
     "verify": ([], [["-m", "minintk", "verify"]]),
     "test": (["test"], [PYTEST]),
@@ -90,15 +90,15 @@ COMMANDS: Dict[str, Tuple[List[str], List[List[str]]]] = {
 }
 
 LITTER = (".pytest_cache", ".mypy_cache", ".ruff_cache", "build", "dist", "site", "jupyter_execute")
-# .hypothesis is kept, because it stores what `explore` found
+# `clean` keeps .hypothesis, which contains the failing examples that `explore` found
 
 
 class Failed(Exception):
-    """An environment that cannot be made; the message says what to do."""
+    """Raised if an environment cannot be made. The message says what to do."""
 
 
 def environment() -> Dict[str, str]:
-    """Return the caller's variables for child processes, except those that make Python look outside .venv.
+    """Return the environment variables for child processes, without those that make Python look outside .venv.
 
     Child processes always write bytecode, because the tests start hundreds of them and each would compile everything.
     """
@@ -110,7 +110,7 @@ def environment() -> Dict[str, str]:
 
 
 def call(command: List[str], quiet: bool = False, here: bool = False) -> int:
-    """Run a command in the checkout or (here=True) the caller's folder; return its status, 127 if it cannot start."""
+    """Run a command in the checkout, or in the caller's folder if `here`. Return its status, 127 if it cannot start."""
     pipe = subprocess.DEVNULL if quiet else None
     try:
         return subprocess.call(command, cwd=None if here else str(ROOT), env=environment(), stdout=pipe, stderr=pipe)
@@ -119,17 +119,17 @@ def call(command: List[str], quiet: bool = False, here: bool = False) -> int:
 
 
 def folder(versions: str) -> Path:
-    """Return the virtual environment for these versions: "pinned", "lowest" or "newest"."""
+    """Return the folder of the virtual environment for the versions "pinned", "lowest" or "newest"."""
     return VENV if versions == "pinned" else VENV.with_name(VENV.name + "-" + versions)
 
 
 def venv_python(versions: str = "pinned") -> str:
-    """Return the path of the virtual environment's Python."""
+    """Return the path of Python in the virtual environment for these versions."""
     return str(folder(versions) / ("Scripts/python.exe" if os.name == "nt" else "bin/python"))
 
 
 def find_python(unfit: str = "sys.version_info < {0!r}".format(OLDEST)) -> str:
-    """Return a Python from .venv or the PATH that runs and for which the expression `unfit` is false."""
+    """Return the path of a Python, from .venv or the PATH, that runs and for which the expression `unfit` is false."""
     names = ["python3.13", "python3.12", "python3.14", "python3.11", "python3", "python"]
     candidates = [venv_python()] + [found for found in map(shutil.which, names) if found]
     for python in candidates:
@@ -157,13 +157,13 @@ def project_table() -> Dict[str, Any]:
 
 
 def requirements_digest() -> str:
-    """Return a digest of the requirements, their versions and the path of the checkout; it changes with any of them."""
+    """Return a digest of the requirements, their pinned versions and the path of the checkout."""
     asked = json.dumps([project_table(), CONSTRAINTS.read_text(encoding="utf-8"), str(ROOT)], sort_keys=True)
     return hashlib.sha256(asked.encode()).hexdigest()
 
 
 def lower_bounds(extras: List[str]) -> str:
-    """Return constraints that pin the requirements of pyproject.toml to the oldest versions: name>=1.2 to name==1.2."""
+    """Return pip's constraints for the oldest versions that pyproject.toml allows: name>=1.2 becomes name==1.2."""
     project = project_table()
     named = [*project["dependencies"], *(line for extra in extras for line in project["optional-dependencies"][extra])]
     return "".join(line.replace(">=", "==") + "\n" for line in named)
@@ -171,11 +171,11 @@ def lower_bounds(extras: List[str]) -> str:
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """Wait until no other run of this script is installing; the system frees the lock if a run is killed."""
+    """Hold a lock while the context is active, so that only one process installs. A killed process loses the lock."""
     with open(str(ROOT / ".venv.lock"), "w") as lock:
         try:
             import fcntl
-        except ImportError:  # Windows has no fcntl: there the user must not start two first runs at the same time
+        except ImportError:  # Windows has no fcntl, so users must not start two first runs at the same time there
             yield
         else:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -183,7 +183,7 @@ def alone() -> Iterator[None]:
 
 
 def create_venv(place: Path) -> None:
-    """Make a new environment with pip, by the standard library or, if this fails, by virtualenv in .bootstrap."""
+    """Make a virtual environment with pip. Use the standard library or, if this fails, virtualenv in .bootstrap."""
     if call([sys.executable, "-m", "venv", "--clear", str(place)], quiet=True) == 0:
         return
     if call([sys.executable, "-m", "pip", "--version"], quiet=True) != 0:
@@ -202,9 +202,9 @@ def create_venv(place: Path) -> None:
 
 
 def install(extras: List[str], versions: str, options: List[str]) -> bool:
-    """Install the project, editable, and its extras; return True if all versions are those of constraints.txt."""
+    """Install the project (editable) with these extras. Return True if all versions are those of constraints.txt."""
     place, python = folder(versions), venv_python(versions)
-    started = place / "installing"  # an interrupted run leaves this file behind; the environment is then made again
+    started = place / "installing"  # an interrupted run leaves this file; then the next run makes the environment again
     if started.exists() or call([python, "-c", "import pip"], quiet=True) != 0:
         say("making a virtual environment in " + place.name)
         create_venv(place)
@@ -227,9 +227,9 @@ def install(extras: List[str], versions: str, options: List[str]) -> bool:
 
 
 def ensure(extras: List[str], versions: str, options: List[str]) -> bool:
-    """Make sure that an environment contains the project and these extras; return True if its versions are pinned.
+    """Install the project and these extras if they are missing or outdated. Return True if their versions are pinned.
 
-    An environment with a current stamp needs no work, except that `newest` always looks for newer versions.
+    Nothing is done if the stamp in the environment is current, except for `newest`, which looks for newer versions.
     """
     digest = requirements_digest()
     stamp = folder(versions) / ("installed-" + "-".join(["minintk", *extras]))
@@ -246,7 +246,7 @@ def ensure(extras: List[str], versions: str, options: List[str]) -> bool:
 
 
 def offline(what: str) -> str:
-    """Return the message for a failed download."""
+    """Return the error message for packages that could not be installed."""
     return (
         "could not install " + what + "; pip's message stands above.\n"
         "No network?  The first run needs one; a mirror or proxy set for pip (PIP_INDEX_URL, pip config) is used.\n"
@@ -258,21 +258,21 @@ def offline(what: str) -> str:
 
 
 def say(text: str) -> None:
-    """Print a line about what this script does, on stderr, separate from the commands' own output."""
+    """Print a message of this script to stderr, so that it does not mix with the output of the commands."""
     print("make.py: " + text, file=sys.stderr, flush=True)
 
 
 def explore(line: List[str], options: List[str]) -> int:
-    """Repeat the property tests with new seeds until the time is up; then print how to repeat the failures.
+    """Repeat the property tests with new seeds until the time is up, then print how to repeat the failures.
 
-    Hypothesis prints the smallest failing example and stores it in .hypothesis/examples, where the next round begins.
+    Hypothesis prints the smallest failing example and stores it in .hypothesis/examples. The next round begins with it.
     """
     parser = argparse.ArgumentParser(prog="make.py explore", allow_abbrev=False)
     parser.add_argument("--minutes", type=float, default=10.0, help="no round begins later than that")
     own, others = parser.parse_known_args(options)
     end, rounds, status = time.monotonic() + 60 * own.minutes, 0, 0
     failed = []  # type: List[str]
-    while status < 2 and (rounds == 0 or time.monotonic() < end):  # 2 or more: interrupted, or there are no tests
+    while status < 2 and (rounds == 0 or time.monotonic() < end):  # 2 or more: pytest was interrupted or found no tests
         seed = "--hypothesis-seed={0}".format(random.SystemRandom().randrange(2**32))
         status = call([*line, seed, *others])
         rounds, failed = rounds + 1, failed + ([seed] if status else [])
@@ -293,7 +293,7 @@ def clean() -> int:
 
 
 def main(arguments: List[str]) -> int:
-    """Run the command named first; return the first exit status that is not 0."""
+    """Run the command that the first argument names. Return the first exit status that is not 0, else 0."""
     if arguments and arguments[0] == "clean":
         return clean()
     if not arguments or arguments[0] not in COMMANDS:
@@ -316,7 +316,7 @@ def main(arguments: List[str]) -> int:
     except Failed as error:
         say(str(error))
         return 1
-    fatal = ["-W", "error", "-W", SPURIOUS] if pinned else []  # warnings
+    fatal = ["-W", "error", "-W", SPURIOUS] if pinned else []  # makes warnings fail
     lines = [[venv_python(versions), *line, *(fatal if line[1:2] == ["pytest"] else [])] for line in lines]
     if command == "explore":
         return explore(lines[-1], options)

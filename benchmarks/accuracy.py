@@ -1,8 +1,8 @@
-"""Compare each library's infinite-width kernels with mpmath at 50 digits on difficult pairs of inputs, without timing.
+"""Compare each library's infinite-width kernels on difficult pairs of inputs with 50-digit reference values.
 
 The rows of x : (11, 16) are a vector u, vectors at angles .1 ... 1e-6 from u and from -u, the vector -u, and random
-vectors. The error of an entry is |k - k_true| / sqrt(k_true(x, x) k_true(x', x')), and the script reports the largest
-error over the pairs of each kind. mpmath computes the true kernels from the rows as rounded to float32 or float64.
+vectors. The error of an entry is |k - k_true| / sqrt(k_true(x, x) k_true(x', x')). The report contains the largest
+error for each kind of pair. mpmath computes k_true from the inputs after rounding them to float32 or float64.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ W_STD, B_STD = 2**0.5, 0.1
 
 
 def points(dtype: str) -> Arrays:
-    """Return x : (11, 16), which consists of u, vectors close to u, -u, vectors close to -u, and random vectors."""
+    """Return x : (11, 16), with rows u, vectors close to u, -u, vectors close to -u, and random vectors."""
     rng = np.random.default_rng(0)
     u, v = np.linalg.qr(rng.standard_normal((16, 2)))[0].T * sqrt(16)
     turned = [u * cos(a) + v * sin(a) for a in ANGLES]
@@ -34,7 +34,7 @@ def points(dtype: str) -> Arrays:
 
 
 def kind(i: int, j: int) -> str:
-    """Return the kind of the pair of rows i and j."""
+    """Return the entry of KINDS that describes the pair of rows i and j."""
     if i == j:
         return KINDS[0]
     if i >= 8 or j >= 8:
@@ -43,9 +43,9 @@ def kind(i: int, j: int) -> str:
 
 
 def truth(x: Any, depth: int, activation: str) -> dict[str, Any]:
-    """Return the NNGP and the NTK of `depth` hidden layers, computed entry by entry with mpmath at 50 digits.
+    """Return the NNGP and the NTK of a network with `depth` hidden layers, computed with mpmath at 50 digits.
 
-    The results are object arrays of shape (N, N).
+    Both are object arrays of shape (N, N).
     """
     from mpmath import mp, mpf
 
@@ -79,7 +79,7 @@ def _erf(mp: Any, q1: Any, q2: Any, k: Any) -> tuple[Any, Any]:
 
 @dataclass(frozen=True)
 class Errors:
-    """The largest errors of one side by kind of pair, for "nngp" and "ntk"."""
+    """One side's largest errors, {"nngp" or "ntk": {kind of pair: error}}, or the reason why the side failed."""
 
     activation: str
     depth: int
@@ -108,7 +108,7 @@ ROWS = {case: _row(*case) for case in CASES}
 
 
 def measure(environments: list[str], device: str) -> Iterator[Errors]:
-    """Yield the errors of every side that runs in these environments, one case at a time."""
+    """Yield the errors for each case and each side that runs in these environments."""
     truths = {case: row.reference(row.inputs()) for case, row in ROWS.items()}
     for dtype in ("float32", "float64"):
         for number, first in enumerate(ROWS["relu", DEPTHS[0], dtype].sides):

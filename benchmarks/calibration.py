@@ -1,10 +1,10 @@
-"""Compare log-losses of `NTKClassifier` with and without calibration, and of logistic regression, on new examples.
+"""Compare the test log-losses of `NTKClassifier`, with and without calibration, and of logistic regression.
 
     python3 make.py python benchmarks/calibration.py
 
 The data are scikit-learn's digits and breast cancer sets, scaled by StandardScaler and shuffled with seed 0. Two thirds
-of the examples, but at most 600, are used for training. Without calibration, the variance of an output is the sum of
-the trained ensemble's variance and the ridge.
+of the examples, but at most 600, are used for training. Without calibration, the predictive variance of an output is
+the variance of the trained ensemble plus the ridge.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RIDGES: tuple[Any, ...] = (0.0, 1e-4, 1.0, "loo")
 
 
 def losses(load: Any) -> tuple[list[float], list[float], float]:
-    """Return the log-losses with and without calibration for each of RIDGES, and the loss of logistic regression."""
+    """Return two lists of log-losses over RIDGES, with and without calibration, and the loss of logistic regression."""
     X, y = load(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(y))
     X, y, n = X[order], y[order], min(len(y) * 2 // 3, 600)

@@ -1,10 +1,10 @@
-"""Compare the times of two checkouts row by row, to measure the cost of a change.
+"""Compare the times of the same calls in two checkouts, to measure how much a change costs.
 
     git worktree add ../before COMMIT
     python3 make.py python benchmarks/compare.py ../before . [--rows PATTERN] [--rounds 3]
 
-Each round measures the two checkouts in turn, each in a new process. The table shows the median time of each checkout
-and the median ratio after / before over rounds. The script uses only public names, so it can compare any two commits.
+Each round measures both checkouts, one after the other, each in a new process. The table shows each checkout's median
+time and the median over rounds of the ratio after / before. The script uses only public names of minintk and analytic.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ Call = Callable[[], object]
 
 
 def made(layers: Net) -> Any:
-    """Return minintk's spec, with biases unless the network has residual blocks."""
+    """Return minintk's spec of the network. It has biases, except in networks with residual blocks."""
     return spec(layers, biases=all(kind != "residual" for kind, *_ in layers))
 
 
 def data(shape: tuple[int, ...], n: int, outputs: int) -> tuple[Any, Any]:
-    """Return (x, y) in float32, with normal inputs and targets that are one-hot (or normal if there is one output)."""
+    """Return (x, y) in float32. The inputs are normal. The targets are one-hot, or normal if there is one output."""
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((n, *shape)), rng.standard_normal((n, outputs))
     if outputs > 1:
@@ -44,7 +44,7 @@ def data(shape: tuple[int, ...], n: int, outputs: int) -> tuple[Any, Any]:
 def step(
     layers: Net, shape: tuple[int, ...], n: int, outputs: int, ensemble: int | None = None, linear: bool = False
 ) -> Call:
-    """Return a call that takes STEPS training steps and ends with a snapshot."""
+    """Return a function that takes STEPS training steps and returns a snapshot."""
     import minintk as mn
 
     net = mn.Network(made(layers), shape, mn.Standard())
@@ -61,7 +61,7 @@ STEPS = 5
 
 
 def ntk(layers: Net, shape: tuple[int, ...], n: int, m: int | None = None, full: bool = False) -> Call:
-    """Return a call that computes an empirical tangent kernel."""
+    """Return a function that computes the empirical tangent kernel of n inputs, or of n inputs with the first m."""
     import minintk as mn
 
     net, (x, _) = mn.Network(made(layers), shape), data(shape, n, 1)
@@ -70,7 +70,7 @@ def ntk(layers: Net, shape: tuple[int, ...], n: int, m: int | None = None, full:
 
 
 def infinite(hidden: list[Any], shape: tuple[int, ...], n: int, dtype: Any, m: int | None = None) -> Call:
-    """Return a call that computes the NNGP and NTK kernels at infinite width."""
+    """Return a function that computes the infinite-width kernels of n inputs, or of n inputs with the first m."""
     import analytic as an
     import minintk as mn
 
@@ -79,7 +79,7 @@ def infinite(hidden: list[Any], shape: tuple[int, ...], n: int, dtype: Any, m: i
 
 
 def rows() -> dict[str, tuple[Callable[[], Call], int]]:
-    """Return {name: (function that makes the call, units of work in a call)}."""
+    """Return {name of the row: (function that returns the timed function, units of work in one call of it)}."""
     import minintk as mn
 
     def deep(phi: Any, layer: Any, depth: int) -> list[Any]:
@@ -128,7 +128,7 @@ def rows() -> dict[str, tuple[Callable[[], Call], int]]:
 
 
 def times(pattern: str, seconds: float) -> dict[str, float]:
-    """Return {row: milliseconds per unit} for the imported minintk, as medians over the calls made within `seconds`."""
+    """Return {row: median milliseconds per unit} for the imported minintk. Each row runs for at least `seconds`."""
     found = {}
     for name, (make, units) in rows().items():
         if re.search(pattern, name):
@@ -144,9 +144,9 @@ def times(pattern: str, seconds: float) -> dict[str, float]:
 
 
 def main() -> None:
-    """Compare the checkouts.
+    """Compare the two checkouts and print the table.
 
-    Without checkouts, measure the imported minintk and print JSON (used in child processes).
+    Without arguments, measure the imported minintk and print its times as JSON. Child processes run in this way.
     """
     parser = argparse.ArgumentParser(description="two checkouts side by side")
     parser.add_argument("checkouts", nargs="*", type=Path, metavar="CHECKOUT", help="before, after")

@@ -1,12 +1,12 @@
-"""Compare minintk's coordinate check with Microsoft's `mup` on PyTorch, for the same network, data and training steps.
+"""Compare minintk's coordinate check with that of Microsoft's `mup` on the same network, data and training steps.
 
     python benchmarks/coordinate.py [--widths 64,128,...] [--seeds 8]
 
 The network has three hidden tanh layers without biases. We train it for three steps of gradient descent on the squared
-error of 64 digits, in muP and in the standard parametrization. The peer's side uses `get_coord_data`, `MuSGD` and
+error of 64 digits, in muP and in the standard parametrization. The PyTorch side uses `get_coord_data`, `MuSGD` and
 `MuReadout` of `mup` with base width 64. Hooks record each layer's output before the first step and after the last step.
-From these outputs we compute the root mean square of the final output and of its change. The same fit gives both sides'
-exponents, ± half the 95 % interval over seeds.
+From these outputs we compute the root mean square of the final output and of its change. The exponents of both
+libraries come from the same fit. They are listed with half the width of the 95 % interval over seeds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Sizes = dict[str, list[list[float]]]
 
 
 def peer(x: Any, labels: Any, widths: list[int], seeds: int, kind: str) -> Sizes:
-    """Return {"h 1": sizes, "dh 1": ...} for layers 1 ... 4, as lists over widths and seeds, measured with `mup`."""
+    """Return {"h 1": sizes, "dh 1": ...} for layers 1 ... 4, measured with `mup`. Sizes are lists [width][seed]."""
     import mup
     import torch
     from mup.coord_check import _get_coord_data
@@ -77,7 +77,7 @@ def peer(x: Any, labels: Any, widths: list[int], seeds: int, kind: str) -> Sizes
 
 
 def ours(x: Any, y: Any, widths: list[int], seeds: int, kind: str) -> Any:
-    """Return minintk's coordinate check of the same network."""
+    """Return the result of minintk's coordinate check on the same network."""
     import minintk as mn
 
     def spec(n: int) -> mn.Sequential:
@@ -90,7 +90,7 @@ def ours(x: Any, y: Any, widths: list[int], seeds: int, kind: str) -> Any:
 
 
 def ask(x: Any, labels: Any, widths: list[int], seeds: int, kind: str) -> tuple[Sizes, float]:
-    """Return the peer's sizes and its time in seconds, measured in a process of the PyTorch environment."""
+    """Run `peer` in the PyTorch environment; return the sizes it measures and its time in seconds."""
     import environments
 
     environments.ensure("torch")
@@ -109,7 +109,7 @@ def ask(x: Any, labels: Any, widths: list[int], seeds: int, kind: str) -> tuple[
 
 
 def serve() -> None:
-    """Run the peer's side: read a request from stdin and write the reply to stdout."""
+    """Read the arguments of `peer` from stdin as JSON, and write its sizes and its time to stdout."""
     import numpy as np
 
     request = json.load(sys.stdin)
@@ -120,7 +120,7 @@ def serve() -> None:
 
 
 def main() -> None:
-    """Run both sides and print a table of their exponents."""
+    """Run the coordinate check with both libraries and print a table of the exponents."""
     parser = argparse.ArgumentParser(description="the coordinate check beside Microsoft's mup")
     parser.add_argument("--widths", default="64,128,256,512,1024", metavar="N,N,...")
     parser.add_argument("--seeds", type=int, default=8, metavar="S")

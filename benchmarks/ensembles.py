@@ -1,9 +1,9 @@
 """Define rows that train twenty networks by full-batch SGD with momentum .9.
 
-All sides use the same weights and the same batch. Each call takes `steps` steps through the public interface, including
-input checks and a final snapshot. On every side, a call continues from the state that the previous call reached. The
-reported time is the time of one step. The compared answer is the change of the outputs in the first call, f_T - f_0.
-The loss is 1/(2N) sum |f - y|^2.
+All sides use the same initial weights and the same batch. Each call takes `steps` steps through the public interface,
+including input checks and a final snapshot, and continues from the state after the previous call. The reported time is
+per step. The result compared with the reference is the change of the outputs in the first call, f_T - f_0. The loss is
+1/(2N) sum |f - y|^2.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from ours import finished, moved, on_host
 MOMENTUM = 0.9
 
 MOST = 10**9
-"""The number of steps of a run, which no row reaches."""
+"""The number of steps given to `mn.train`. It is so large that no row uses them all."""
 MEMBERS = 20
 
 
 @cache
 def inputs(sizes: tuple[int, ...], n: int) -> Arrays:
-    """Return normal x : (N, d) and y : (N, C), weights W : (E, n, m) of variance 2/n, and b : (E, 1, m), in float32."""
+    """Return normal x : (N, d) and y : (N, C), W : (E, n, m) with variance 2/n and b : (E, 1, m), all in float32."""
     rng = np.random.default_rng(0)
     a = {"x": rng.standard_normal((n, sizes[0])), "y": rng.standard_normal((n, sizes[-1]))}
     for i, (before, after) in enumerate(pairwise(sizes)):
@@ -41,7 +41,7 @@ def inputs(sizes: tuple[int, ...], n: int) -> Arrays:
 
 
 def going_on(snapshots: Callable[[], Iterator[Any]]) -> Callable[[], Any]:
-    """Return a call that returns the next snapshot. The first call starts the run and skips the initial snapshot."""
+    """Return a function that returns the next snapshot. Its first call starts training and skips the first snapshot."""
     begun: list[Iterator[Any]] = []
 
     def run() -> Any:
@@ -82,7 +82,7 @@ def ours(a: Arrays, device: str, *, lr: float, steps: int) -> Work:
 
 
 def _modules(a: Arrays) -> list[Any]:
-    """Return twenty modules torch.nn.Sequential with these weights."""
+    """Return a torch.nn.Sequential for each of the twenty networks, with these weights."""
     import torch
 
     found: list[Any] = []
@@ -103,7 +103,7 @@ def _mse(f: Any, y: Any) -> Any:
 
 
 def torch_loop(a: Arrays, device: str, *, lr: float, steps: int) -> Work:
-    """Return the Work of the usual training loop, applied to one network after another."""
+    """Return the Work of training the networks one after another with PyTorch's usual loop."""
     import torch
 
     x, y, modules = torch.from_numpy(a["x"]), torch.from_numpy(a["y"]), _modules(a)
@@ -126,7 +126,7 @@ def torch_loop(a: Arrays, device: str, *, lr: float, steps: int) -> Work:
 
 
 def torch_vmap(a: Arrays, device: str, *, lr: float, steps: int, compiled: bool = False) -> Work:
-    """Return the Work of torch.func: vmap of grad over the stacked weights, with in-place updates of the momentum."""
+    """Return the Work of torch.func: `vmap` of `grad` over the stacked weights, with the momentum updated in place."""
     import torch
     from torch.func import functional_call, grad, stack_module_state, vmap
 
@@ -164,9 +164,9 @@ def torch_vmap(a: Arrays, device: str, *, lr: float, steps: int, compiled: bool 
 def work_of(layers: Sequence[tuple[int, int]], n: int, linear: bool = False, members: int = 1) -> dict[str, Any]:
     """Count the flops and bytes of a training step for `Row`.
 
-    layers : (number of weights, output pixels) of each layer. A layer takes three products, and the first layer takes
-    two. If the network is linearised, a layer takes five products and the first layer takes three. Theta, the velocity
-    and the gradient are read or written five times in total.
+    layers : (number of weights, output pixels) of each layer. A step needs three matrix products per layer, but two for
+    the first layer. With a linearised network it needs five, but three for the first layer. Theta, the velocity and the
+    gradient are read or written five times in total.
     """
     each = [weights * pixels for weights, pixels in layers]
     products = 5 * sum(each) - 2 * each[0] if linear else 3 * sum(each) - each[0]
@@ -174,9 +174,9 @@ def work_of(layers: Sequence[tuple[int, int]], n: int, linear: bool = False, mem
 
 
 def _row(sizes: tuple[int, ...], n: int, lr: float, steps: int, vmap: float | None, loop: float | None) -> Row:
-    """Return a row for twenty networks.
+    """Return a row for twenty networks with these layer sizes.
 
-    vmap, loop : the target ratios for torch.func.vmap and for twenty separate runs.
+    vmap, loop : the target ratios to the times of torch.func.vmap and of twenty separate PyTorch runs.
     """
     how: dict[str, Any] = {"lr": lr, "steps": steps}
     return Row(

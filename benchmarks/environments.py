@@ -1,7 +1,7 @@
-"""Provide the environments: the current one for minintk, and a virtual environment for each peer.
+"""Create the Python environments of the benchmarks: minintk uses the current one, each peer a virtual environment.
 
-The environment of a peer is created when it is first needed. Each peer has a separate environment because it needs
-versions of NumPy and SciPy that differ from minintk's.
+A peer's environment is created when it is first needed. The environments are separate because each peer needs other
+versions of NumPy and SciPy than minintk.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PYTHONS = {"jax": ("3.11", "3.12"), "torch": ("3.12", "3.13", "3.11", "3.14")}
 
 
 def python(environment: str) -> str:
-    """Return the Python interpreter of the environment "ours", "jax" or "torch"."""
+    """Return the path of the Python interpreter of the environment "ours", "jax" or "torch"."""
     if environment == "ours":
         return sys.executable
     return str(ROOT / f".venv-peers-{environment}" / ("Scripts/python.exe" if os.name == "nt" else "bin/python"))
@@ -44,7 +44,7 @@ def ensure(environment: str) -> None:
 
 
 def _interpreter(environment: str) -> str:
-    """Return a Python interpreter that the peer supports: the current one, or one on the PATH."""
+    """Return a Python interpreter that the peer supports. The current one is preferred to those on the PATH."""
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
     if here in PYTHONS[environment]:
         return sys.executable

@@ -1,9 +1,9 @@
-"""Measure error-bar coverage, evidence and costs of the scikit-learn estimators, for docs/scikit-learn.md.
+"""Measure the coverage of error bars, the evidence and the costs of the estimators, for docs/scikit-learn.md.
 
     python3 make.py python benchmarks/estimators.py            coverage and evidence, half a minute
     python3 make.py python benchmarks/estimators.py --costs    CPU seconds, memory, pickles; two minutes, Linux
 
-Each row of the costs runs in a separate process with one thread. The reported memory is the maximum resident size.
+With --costs, each row runs in a separate process with one thread. The memory is the process's peak resident size.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ROWS = (
 
 
 def intervals() -> None:
-    """Print the standard deviation of z = (y - mean) / sd on 1,000 test examples, and the shares within 1 and 1.96."""
+    """Print the deviation of z = (y - mean) / sd on 1,000 test examples, and the shares with |z| below 1 and 1.96."""
     X, y = make_friedman1(1700, noise=1.0, random_state=0)
     X = StandardScaler().fit(X[:700]).transform(X)
     models: list[Any] = [kind(normalize_y=n) for n in (False, True) for kind in (an.NTKRegressor, an.NNGPRegressor)]
@@ -49,20 +49,20 @@ def intervals() -> None:
 
 
 def scales() -> None:
-    """Print the evidence of 300 rows, with and without a constant factor in front of the kernel."""
+    """Print the log evidence of 300 examples, with and without a constant factor in front of the kernel."""
     X, y = make_friedman1(700, noise=1.0, random_state=0)
     X = StandardScaler().fit_transform(X)
     for activation in ("erf", "relu"):
         kernel = an.NetworkKernel(activation=activation)
         for one in (kernel, ConstantKernel() * kernel):
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)  # warnings about a noise at its bound
+                warnings.simplefilter("ignore", ConvergenceWarning)  # warnings that the noise is at its bound
                 model = GaussianProcessRegressor(one + WhiteKernel(), normalize_y=True).fit(X[:300], y[:300])
             print(f"evidence {model.log_marginal_likelihood_value_:.1f}: {model.kernel_!r}")
 
 
 class Counted:
-    """A file that only counts the bytes written to it."""
+    """A file that counts the bytes written to it and discards them."""
 
     bytes = 0
 
@@ -72,7 +72,7 @@ class Counted:
 
 
 def cost(name: str, n: str, landmarks: str, dtype: str) -> None:
-    """Print one row: CPU seconds and memory of fit, prediction and error bars, and the size of the pickle."""
+    """Print the CPU time and peak memory of fit, prediction and error bars, and the size of the pickled model."""
     rng, N = np.random.default_rng(0), int(n)
     X, T = rng.standard_normal((N, 20)).astype(dtype), rng.standard_normal((2000, 20)).astype(dtype)
     y = np.sin(X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.standard_normal(N)

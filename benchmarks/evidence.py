@@ -1,10 +1,10 @@
-"""Time fits of scikit-learn's Gaussian process with our derivatives, and measure the memory of error bars.
+"""Time fits of scikit-learn's Gaussian process with `an.NetworkKernel`, and measure the memory that error bars need.
 
     python3 make.py python benchmarks/evidence.py [--rounds 7]
 
 Each fit optimises w_std and b_std of two hidden erf layers, and the noise, on the parity of N = 150 digits. The
-reported time is the median over fits. The reported memory is the increase of the maximum resident size for error bars
-at 4,000 test points, computed from 200 examples (Linux only).
+reported time is the median over fits. The reported memory is the peak resident size during the computation of 4,000
+error bars from 200 training examples, minus the resident size before it (Linux only).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def fitted(x: Any, y: Any) -> tuple[float, float]:
     model = GaussianProcessRegressor(an.NetworkKernel(activation="erf") + WhiteKernel(0.1))
     start = time.perf_counter()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # warnings about a scale at its bound
+        warnings.simplefilter("ignore", ConvergenceWarning)  # warnings that a scale is at its bound
         model.fit(x, y)
     return time.perf_counter() - start, float(model.log_marginal_likelihood_value_)
 

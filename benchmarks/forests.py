@@ -1,11 +1,11 @@
-"""Compare infinite-width kernels with a random forest and an SVM on scikit-learn's data sets, at equal search budgets.
+"""Compare infinite-width kernels with a random forest and an SVM on scikit-learn's data sets.
 
     python benchmarks/forests.py [--splits 10]          some ten minutes; kept in docs/scikit-learn.md
 
 For each random split, every method chooses among nine candidates by three-fold cross-validation on one half of the
-examples. The chosen candidate then predicts the other half. The table shows the mean score over splits, which is the
-accuracy, or R^2 for diabetes. The brackets contain the 95 % interval of the difference from the forest, from Student's
-t over splits. The halves of different splits overlap. The comparison follows Arora et al. 2020, section 5.
+examples. The chosen candidate then predicts the other half. The table shows the mean over splits of the accuracy, or of
+R^2 for diabetes. Brackets contain the 95 % interval of the difference from the forest, by Student's t over splits,
+although different splits share examples. The comparison follows Arora et al. 2020, section 5.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ METHODS: dict[str, Any] = {
 
 
 def score(method: str, table: str, X: Any, y: Any, seed: int) -> float:
-    """Return the score on one half of the examples after cross-validation on the other half."""
+    """Return the method's score on one half of the examples, with hyperparameters chosen on the other half."""
     regression = table == "diabetes"
     one, other, y_one, y_other = train_test_split(
         X, y, test_size=0.5, random_state=seed, stratify=None if regression else y
@@ -52,7 +52,7 @@ def score(method: str, table: str, X: Any, y: Any, seed: int) -> float:
 
 
 def main() -> None:
-    """Print the table."""
+    """Score all methods on all data sets and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--splits", type=int, default=10)
     splits = parser.parse_args().splits

@@ -1,13 +1,13 @@
-"""Run the device tests on CuPy and measure times and errors on the GPU, in parts of a few minutes.
+"""Run the device tests on CuPy, and measure times and errors on the GPU, in parts that take a few minutes each.
 
     python benchmarks/gpu.py                    on a machine with a GPU; writes benchmarks/gpu.md and gpu.json
     python benchmarks/gpu.py --only solves      one part; --list: all of them, and the time of each
     python benchmarks/gpu.py --quick            small sizes, no files
     python benchmarks/gpu.py --device cpu       the same on NumPy, to check this script
 
-The script installs nothing. Each result is compared with NumPy's float64 result before it is timed. A time starts on an
-idle device and ends when the last number has been copied to the host. The files contain the latest run of each part on
-this device. The files are rewritten after each row, so stopping a run loses at most one row. The exit status is 1 if a
+The script installs nothing. Each result is compared with NumPy's float64 result before it is timed. Timing starts on an
+idle device and ends when the last entry has been copied to the host. The files contain the latest run of each part on
+this device. They are rewritten after each row, so an interrupted run loses at most one row. The exit status is 1 if a
 test fails or a result is wrong, and 2 without a GPU.
 """
 
@@ -51,7 +51,7 @@ except ImportError as error:
 
 @dataclass
 class Seen:
-    """A measurement: times in seconds for one unit, the time of the first run including compilation, and the error."""
+    """The measurement of one row. Times are seconds per unit; `first` is the first run's and includes compilation."""
 
     name: str
     right: bool
@@ -67,9 +67,9 @@ class Seen:
 
 
 def arrived(result: Any) -> Any:
-    """Wait for the result and return it.
+    """Wait until the result is computed, and return it.
 
-    A number copied from its last array arrives after all earlier work.
+    The GPU runs its work in order. Once an entry of the last array has been copied to the host, all of it is done.
     """
     last = result[-1] if isinstance(result, tuple) else result
     to_host(last.reshape(-1)[-1:])
@@ -77,16 +77,16 @@ def arrived(result: Any) -> Any:
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    """Return the seconds until the result arrived, and the result."""
+    """Call `work`; return the seconds until its result is computed, and the result."""
     start = time.perf_counter()
     result = arrived(work())
     return time.perf_counter() - start, result
 
 
 def measure(one: rows.Work, dtype: str, device: str, budget: float, known: dict[Any, Any]) -> Seen:
-    """Compare with NumPy in float64, then time runs for `budget` seconds. At least five runs (three if long) are timed.
+    """Compare a row with NumPy in float64, then time it for `budget` seconds and five runs (three if one takes 5 s).
 
-    known : the references computed so far. Rows can share a reference.
+    known : the references computed so far, because several rows can have the same reference.
     """
     xp = device_namespace(device)
     run, answer = one.make(lambda a: to_library(a.astype(dtype), xp))
@@ -111,7 +111,7 @@ def measure(one: rows.Work, dtype: str, device: str, budget: float, known: dict[
 
 
 def tests(device: str, quick: bool) -> Iterator[Seen]:
-    """Run each file of tests/device on CuPy, or on NumPy if the device is the CPU, and yield its result."""
+    """Run each test file in tests/device on CuPy, or on NumPy if the device is the CPU, and yield its result."""
     if missing := [name for name in ("pytest", "hypothesis") if find_spec(name) is None]:
         yield Seen(f"device tests not run: {', '.join(missing)} not installed", False)
         return
@@ -122,7 +122,7 @@ def tests(device: str, quick: bool) -> Iterator[Seen]:
         start = time.perf_counter()
         done = subprocess.run(command, cwd=HERE.parent, env=env, capture_output=True, text=True, check=False)
         lines = (done.stdout + done.stderr).strip().splitlines() or ["no output"]
-        if done.returncode not in (0, 5):  # 5: all tests are for another library
+        if done.returncode not in (0, 5):  # 5: no tests were collected; all are for another library
             print("\n".join(lines[-60:]), flush=True)
         said = re.findall(r"\d+ (?:passed|failed|skipped).*(?= in )", done.stdout)
         name = f"{path.name}: {said[-1] if said else lines[-1]}"
@@ -130,7 +130,7 @@ def tests(device: str, quick: bool) -> Iterator[Seen]:
 
 
 def measured(work: Callable[[bool], list[rows.Work]], device: str, quick: bool) -> Iterator[Seen]:
-    """Measure each piece of work in float32 and float64."""
+    """Measure each row that `work` returns, in float32 and in float64."""
     known: dict[Any, Any] = {}
     for one in work(quick):
         for dtype in ("float32", "float64"):
@@ -138,7 +138,7 @@ def measured(work: Callable[[bool], list[rows.Work]], device: str, quick: bool) 
 
 
 def images(device: str, quick: bool) -> Iterator[Seen]:
-    """Compare compiled planes with the plain passes, then measure kernels of images."""
+    """Compare the compiled kernels of images with the uncompiled ones, then measure kernels of images."""
     for what, error, right in compiled_is_plain(device):
         yield Seen(f"compiled = plain, {what}", right, error)
     yield from measured(rows.images, device, quick)
@@ -147,10 +147,10 @@ def images(device: str, quick: bool) -> Iterator[Seen]:
 
 
 def compiled_is_plain(device: str) -> list[tuple[str, float, bool]]:
-    """Return (name, largest difference, True if small enough) for compiled planes compared with the plain passes.
+    """Compare compiled with uncompiled kernels of images; return (name, largest difference, True if small enough).
 
-    Differences are relative to sqrt(k k'). The images include equal, opposite and black images. The list is empty if
-    nothing is compiled.
+    Differences are relative to sqrt(k(x, x) k(x', x')). Two images are equal, two are opposite and one is black. The
+    list is empty if this device has no compiled kernels.
     """
     xp, found = device_namespace(device), list[tuple[str, float, bool]]()
     if block_memory(xp) == 0:
@@ -173,9 +173,9 @@ def compiled_is_plain(device: str) -> list[tuple[str, float, bool]]:
 def image_kernel(device: str, dtype: str, quick: bool, longest: float = 200.0) -> Seen:
     """Measure the NNGP and the NTK of CIFAR-sized images with eleven layers and global pooling.
 
-    The reported time is the time of the whole kernel. The function measures a few rows of the matrix first. The whole
-    matrix is measured only if this takes at most `longest` seconds. Otherwise, the time is extrapolated. An entry is a
-    pair of pixels in one layer.
+    The reported time is that of the whole matrix. The function first measures a few of its rows, and from them it
+    extrapolates the time of the matrix. If this is at most `longest` seconds, the function measures the matrix as well.
+    An entry is a pair of pixels in one layer.
     """
     xp, (N, size, depth, few) = device_namespace(device), (20, 8, 3, 2) if quick else (1000, 32, 11, 4)
     kernel, host = an.kernel(rows.convolutional(mn.ReLU(), depth)), rows.normal(N, size, size, 3).astype(dtype)
@@ -215,11 +215,11 @@ PARTS: dict[str, tuple[Part, str]] = {
         "posterior and an.solve at N = 20,000; 4 references of 30 s on 16 cores",
     ),
 }
-"""{part: (function that yields its rows, description)}. Each part should take less than ten minutes on an H200."""
+"""{part: (function that yields measurements, description)}. Each part should take less than ten minutes on an H200."""
 
 
 def about(device: str) -> dict[str, str]:
-    """Return the name of the device and all versions that affect the times."""
+    """Return the device's properties and the versions of all software that affects the times."""
     found = {"date": date.today().isoformat(), "python": platform.python_version()}
     for name in ("numpy", "scipy", "array-api-compat", "cupy", "cupy-cuda11x", "cupy-cuda12x", "cupy-cuda13x"):
         try:
@@ -262,7 +262,7 @@ def markdown(record: dict[str, Any]) -> str:
 
 
 def earlier(stem: Path, where: dict[str, str]) -> dict[str, Any]:
-    """Return the parts that an earlier run on this device wrote. Parts from other devices are excluded."""
+    """Return the parts in STEM.json if they were measured on this device, else an empty dictionary."""
     path = stem.with_suffix(".json")
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return dict(found["parts"]) if found.get("about", {}).get("device") == where["device"] else {}

@@ -3,11 +3,11 @@
     python benchmarks/gpu_arithmetic.py                CIFAR-10 on one H200: 1.75e9 pairs, 14 layers, 32 x 32 pixels
     python benchmarks/gpu_arithmetic.py --layers 11 --pairs 5e5
 
-The script needs CUDA's nvcc and nvdisasm on the PATH, but no GPU, because it measures nothing. The script counts the
-instructions of each loop over a plane, including rare branches. For every offset, the script also counts how often a
-warp of 32 threads executes each loop. Each of an H200's 132 multiprocessors issues at most four instructions per cycle
-and accesses shared memory for one warp per cycle. The clock runs at 1.98 GHz at most. Waiting for memory and at
-barriers adds to this bound.
+The script needs CUDA's nvcc and nvdisasm on the PATH, but no GPU, because it measures nothing. It counts the
+instructions of each loop over a plane, including rare branches. For every offset, it also counts how often a warp of 32
+threads executes each loop. Each of an H200's 132 multiprocessors issues at most four instructions per cycle and
+accesses shared memory for one warp per cycle, at no more than 1.98 GHz. The bound leaves out the time that threads wait
+for memory and at barriers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ REGISTERS, THREADS = 65536, 2048
 
 
 def disassembled(text: str) -> tuple[list[str], dict[str, int], int]:
-    """Return the instructions for an H200, {label: index of its first instruction}, and the registers of a thread."""
+    """Compile CUDA code; return its instructions, {label: index of its first instruction} and registers per thread."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "planes.cu"
         path.write_text(text)
@@ -49,7 +49,7 @@ def disassembled(text: str) -> tuple[list[str], dict[str, int], int]:
 
 
 def loops(code: list[str], labels: dict[str, int]) -> list[Counter[str]]:
-    """Return the instruction counts of each innermost loop, {instruction: count}."""
+    """Return {instruction: count} for each innermost loop of the code."""
     jumps = [(k, re.search(r"\bBRA.*`\((\.L_\w+)\)", one)) for k, one in enumerate(code)]
     spans = [(labels[jump[1]], k) for k, jump in jumps if jump and labels.get(jump[1], k) < k]
     inner = [(a, b) for a, b in spans if not any((a, b) != (c, d) and a <= c and d <= b for c, d in spans)]
@@ -59,7 +59,7 @@ def loops(code: list[str], labels: dict[str, int]) -> list[Counter[str]]:
 
 
 def phases(dtype: str) -> tuple[dict[str, Counter[str]], int]:
-    """Return the loops of a ReLU layer with windows of 3 x 3 pixels, and the number of registers of a thread."""
+    """Return {name: instruction counts} of a ReLU layer's loops for 3 x 3 windows, and the registers per thread."""
     text = source(dtype, (("kinked", 2, 5),), tangent=True).replace(
         "if (count == 3) return", "return"
     )  # removes the loops over other windows
@@ -74,7 +74,7 @@ def phases(dtype: str) -> tuple[dict[str, Counter[str]], int]:
 
 
 def main() -> None:
-    """Print the bounds for float32 and float64."""
+    """Print the lower bound on the time in float32 and in float64."""
     parser = argparse.ArgumentParser(description="the least time of image kernels on an H200, by arithmetic")
     parser.add_argument("--pairs", type=float, default=1.75e9, help="pairs of images")
     parser.add_argument("--layers", type=int, default=14)
@@ -83,7 +83,7 @@ def main() -> None:
     n = options.size
     for dtype in ("float32", "float64"):
         loop, registers = phases(dtype)
-        issued = shared = 0.0  # counted in warps, for one pair of images and one layer
+        issued = shared = 0.0  # instructions of warps, for one pair of images and one layer
         for lines in (n - abs(dy) for dy in range(1 - n, n)):
             for width in (n - abs(dx) + 2 for dx in range(1 - n, n)):
                 for name, one in loop.items():

@@ -1,4 +1,4 @@
-"""Define the rows of `benchmarks/gpu.py`: their inputs, their work and the references for their results."""
+"""Define the rows of `benchmarks/gpu.py`: the inputs, the timed function and the reference for its result."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from minintk.models.network import Network
 
 Array = Any
 To = Callable[[np.ndarray[Any, Any]], Array]
-"""A function that moves a host array to the device, in the dtype to be measured."""
+"""A function that copies a host array to the device and converts it to the measured dtype."""
 
 Make = Callable[[To], tuple[Callable[[], Any], Callable[[Any], Array]]]
-"""A function that makes (run, answer) for a device. `run` does the work, and `answer` maps its result to the compared
-array."""
+"""A function that returns (run, answer), given a `To`. The timed function is `run`; `answer` turns its result into the
+array that is compared with the reference."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """One piece of work.
+    """One row: a function to time, and the reference for its result.
 
     per : the number of units in one run. operations : the floating-point operations of one unit, counting only matrix
     products. roundings : the allowed error in units of eps times the largest entry of the answer; the error must also
-    be at most a thousandth of that entry. reference : another method for the same answer, run by NumPy in float64. None
-    means that `make` is used.
+    be at most a thousandth of that entry. reference : another method for the same answer, run by NumPy in float64; if
+    it is None, `make` is used.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Work:
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray[Any, Any]:
-    """Return reproducible numbers from N(0, 1)."""
+    """Return an array of this shape with entries drawn from N(0, 1) by the given seed."""
     return np.random.default_rng(seed).standard_normal(shape)
 
 
@@ -51,7 +51,7 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray[Any, Any]:
 
 
 def product(n: int, d: int, to: To) -> Any:
-    """Return (run, answer) for the product x @ y', which every kernel needs."""
+    """Return (run, answer) for the product x @ y' with x, y : (n, d). Every kernel needs such a product."""
     x, y = to(normal(n, d)), to(normal(n, d, seed=1))
     return lambda: x @ y.T, lambda z: z[0]
 
@@ -63,7 +63,7 @@ def dense(phi: mn.spec.Activation, depth: int = 3) -> an.Kernel:
 
 
 def analytic_kernel(phi: mn.spec.Activation, n: int, d: int, to: To) -> Any:
-    """Return (run, answer) for the NNGP and the NTK of three hidden layers with biases."""
+    """Return (run, answer) for the NNGP and the NTK of a network with three hidden layers and biases."""
     kernel, x = dense(phi), to(normal(n, d))
     return lambda: kernel.both(x), lambda both: both[1][0]
 
@@ -86,19 +86,19 @@ def vectors(quick: bool) -> list[Work]:
 
 
 def convolutional(phi: mn.spec.Activation, depth: int, outputs: int = 1) -> mn.Sequential:
-    """Return 3 x 3 convolutions followed by global pooling, whose kernel needs all pairs of pixels."""
+    """Return a network of 3 x 3 convolutions and global pooling. Its kernel needs all pairs of pixels."""
     hidden = [layer for _ in range(depth) for layer in (mn.Conv2d(64, 3, w_std=2**0.5, b_std=0.1), phi)]
     return mn.Sequential(*hidden, mn.GlobalAvgPool(), mn.Dense(outputs))
 
 
 def image_diagonals(n: int, size: int, depth: int, to: To) -> Any:
-    """Return (run, answer) for the kernel of each image with itself. Only the first sixteen images are compared."""
+    """Return (run, answer) for the kernel of each image with itself. `answer` returns the first sixteen NTK values."""
     kernel, x = an.kernel(convolutional(mn.ReLU(), depth)), to(normal(n, size, size, 3))
     return lambda: kernel.diag(x), lambda both: both[1][:16]
 
 
 def few_diagonals(size: int, depth: int, n: int, to: To) -> Any:
-    """Return (run, answer) of `image_diagonals` for the first sixteen images only."""
+    """Return (run, answer) for the first sixteen images of `image_diagonals`, as its reference."""
     return image_diagonals(n, size, depth, lambda a: to(a)[:16])
 
 
@@ -119,7 +119,7 @@ def perceptron(sizes: tuple[int, ...]) -> Network:
 
 
 def steps(net: Network, n: int, ensemble: int | None, count: int, to: To) -> Any:
-    """Return (run, answer) for `count` full-batch SGD steps with momentum through the public interface."""
+    """Return (run, answer) for `count` full-batch SGD steps with momentum by `mn.train`."""
     theta, x = to(net.init(np.random.default_rng(0), ensemble=ensemble)), to(normal(n, *net.input_shape))
     C = net(net.init(np.random.default_rng(0)), normal(1, *net.input_shape)).shape[1]
     y = to(np.eye(C)[np.random.default_rng(1).integers(0, C, n)])
@@ -133,12 +133,12 @@ def steps(net: Network, n: int, ensemble: int | None, count: int, to: To) -> Any
 
 
 def weights(sizes: tuple[int, ...]) -> int:
-    """Return the number of weights, without biases."""
+    """Return the number of weights of a network, not counting biases."""
     return sum(a * b for a, b in pairwise(sizes))
 
 
 def training(quick: bool) -> list[Work]:
-    """Return the rows for training steps. A reference takes the same steps with NumPy, in at most a minute."""
+    """Return the rows for training steps. NumPy needs at most a minute for the reference of a row."""
     mlp, batch = ((64, 128, 128, 10), 32) if quick else ((784, 2048, 2048, 10), 256)
     many, count = (64, 100, 100, 100, 100, 100, 2), 5 if quick else 50
     size, few, deep = (12, 2, 10) if quick else (28, 20, 128)
@@ -162,13 +162,13 @@ def training(quick: bool) -> list[Work]:
 
 
 def empirical(net: Network, n: int, to: To) -> Any:
-    """Return (run, answer) for a network's tangent kernel, averaged over outputs."""
+    """Return (run, answer) for the empirical tangent kernel of a network, averaged over outputs."""
     theta, x = to(net.init(np.random.default_rng(0))), to(normal(n, *net.input_shape))
     return lambda: mn.ntk(net, theta, x), lambda k: k
 
 
 def tangents(quick: bool) -> list[Work]:
-    """Return the rows for tangent kernels of finite networks."""
+    """Return the rows for empirical tangent kernels."""
     sizes, n = ((64, 128, 128, 10), 16) if quick else ((784, 512, 512, 10), 512)
     lenet = mn.Network(mn.zoo.lenet5(1), (28, 28, 1), mn.PyTorch())
     cnn = mn.Network(convolutional(mn.ReLU(), 3), (8, 8, 3) if quick else (32, 32, 3))
@@ -185,7 +185,7 @@ def tangents(quick: bool) -> list[Work]:
 
 
 def flow(n: int, to: To) -> Any:
-    """Return (run, answer) for the outputs at t = 10 from the eigenvalues of a kernel, in float64 for any dtype."""
+    """Return (run, answer) for gradient flow until t = 10, by an eigendecomposition in float64 for every dtype."""
     z = normal(n, 2 * n)
     k, y = to(z @ z.T / (2 * n)), to(normal(n, 1))
     return lambda: gradient_flow(k, y, lr=float(n)).predict(10.0), lambda f: f
@@ -195,15 +195,15 @@ RIDGE = 0.1
 
 
 def regression(n: int, to: To) -> Any:
-    """Return x, y and 500 test inputs, with targets that are smooth functions of twenty inputs."""
+    """Return x : (n, 20), y : (n, 10) and 500 test inputs. The targets y are smooth functions of x."""
     x, w = normal(n + 500, 20), normal(20, 10, seed=1)
     return to(x[:n]), to(np.sin(x[:n] @ w)), to(x[n:])
 
 
 def posterior(n: int, std: bool, to: To) -> Any:
-    """Return (run, answer) for the Bayesian mean at the test inputs, and for its standard deviation if `std`.
+    """Return (run, answer) for the posterior mean at the test inputs, or for mean and standard deviation if `std`.
 
-    The Cholesky factor is in float64 for any dtype.
+    The Cholesky factor is in float64 for every dtype.
     """
     x, y, x_test = regression(n, to)
     return lambda: an.posterior(dense(mn.ReLU()), x, y, ridge=RIDGE).predict(
@@ -212,7 +212,7 @@ def posterior(n: int, std: bool, to: To) -> Any:
 
 
 def solves(quick: bool) -> list[Work]:
-    """Return the rows for factorisations and solves.
+    """Return the rows for gradient flow and for posteriors, whose time is spent in factorisations and solves.
 
     NumPy needs twenty seconds for the posterior mean at N = 20,000.
     """

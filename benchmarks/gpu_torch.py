@@ -1,6 +1,6 @@
-"""Time the training steps of `gpu.py` in PyTorch on the same GPU, with the usual training loop and in float32.
+"""Time the training steps of `gpu.py` in PyTorch on the same GPU, with PyTorch's usual training loop in float32.
 
-python benchmarks/gpu_torch.py        in an environment with PyTorch; prints milliseconds for one step
+python benchmarks/gpu_torch.py        in an environment with PyTorch; prints milliseconds per step
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import nn
 
 
 def step_time(net: nn.Module, x: torch.Tensor, classes: int = 10, count: int = 50) -> float:
-    """Return the median seconds for one SGD step with momentum, over five runs after a warm-up."""
+    """Return the seconds per SGD step with momentum, as the median of five runs after a warm-up."""
     net, x = net.cuda(), x.cuda()
     y = torch.randint(0, classes, (len(x),)).cuda()
     optimizer, loss = torch.optim.SGD(net.parameters(), 1e-3, momentum=0.9), nn.CrossEntropyLoss()
@@ -40,7 +40,7 @@ def perceptron() -> nn.Sequential:
 
 
 def convolutions() -> nn.Sequential:
-    """Return three convolutions of 64 channels, a mean over pixels and a dense layer."""
+    """Return a network of three convolutions with 64 channels, a mean over pixels and a dense layer."""
     hidden = [layer for i in range(3) for layer in (nn.Conv2d(64 if i else 3, 64, 3, padding=1), nn.ReLU())]
     return nn.Sequential(*hidden, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
 

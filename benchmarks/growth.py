@@ -1,10 +1,10 @@
-"""Measure how CPU time and memory grow with the size of the work, for each capability in a separate process.
+"""Measure how the CPU time and the memory of each capability grow with the size n of its input.
 
     python benchmarks/growth.py [NAMES]          a table for growth.md, about ten minutes; quotes refusals
 
-The size doubles twice. Each process first makes a call of a small size. The exponent is the slope of log CPU s against
-log size between the last two sizes. MB is the peak memory during the call minus the memory before it. The wall is the n
-at which a + b n^p equals 24 GB, where the curve passes through the three measurements of MB.
+There are three sizes, each twice the one before, and each call runs in a separate process after a small call. The
+exponent is the slope of log CPU s against log n between the last two sizes. MB is the peak memory during the call minus
+the memory before it. The wall is the n at which a + b n^p, fitted to the three values of MB, equals 24 GB.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ ROOM = 24e3  # MB
 
 
 def rows(n: int, d: int = 64, dtype: Any = np.float32) -> Any:
-    """Return random inputs of shape (n, d)."""
+    """Return normal inputs x : (n, d)."""
     return np.random.default_rng(0).standard_normal((n, d)).astype(dtype)
 
 
 def dense(outputs: int = 1) -> an.Kernel:
-    """Return the kernel of three hidden ReLU layers."""
+    """Return the kernel of a network with three hidden ReLU layers."""
     return an.kernel(mn.zoo.mlp(3, 64, outputs))
 
 
 def images(*end: Any) -> an.Kernel:
-    """Return the kernel of three convolutions followed by the layers `end`."""
+    """Return the kernel of a network with three ReLU convolutions followed by the layers `end`."""
     return an.kernel(mn.Sequential(*[mn.Conv2d(8, 3), mn.ReLU()] * 3, *end, mn.Dense(1)))
 
 
 def estimator(n: int, **how: Any) -> Any:
-    """Return a regressor fitted to n examples with 16 inputs."""
+    """Return an NTKRegressor fitted to n examples with 16 features."""
     from analytic.large.estimators import NTKRegressor
 
     x = rows(n, 16)
@@ -49,7 +49,7 @@ def estimator(n: int, **how: Any) -> Any:
 
 
 def predicted(n: int) -> Callable[[], Any]:
-    """Return a call that predicts at n rows with a posterior of 2,000 examples."""
+    """Return a function that predicts at n test inputs with a posterior given 2,000 examples."""
     x = rows(2000, 16)
     posterior = an.posterior(dense(), x, x[:, :1], ridge=0.1, kind="ntk")
     posterior.predict(x[:2])
@@ -58,7 +58,7 @@ def predicted(n: int) -> Callable[[], Any]:
 
 
 def classified(classes: int) -> Callable[[], Any]:
-    """Return a call that computes class probabilities for 50 rows."""
+    """Return a function that computes the probabilities of this many classes for 50 inputs."""
     from analytic.large.estimators import shares
 
     f = rows(50, classes, np.float64)
@@ -66,9 +66,9 @@ def classified(classes: int) -> Callable[[], Any]:
 
 
 def pooled(*end: Any) -> Callable[[int], Callable[[], Any]]:
-    """Return a function of n that makes a call. The call computes the kernel of n images of 16 x 16 pixels.
+    """Return a function of n that returns the timed function, which computes the kernel of n images of 16 x 16 pixels.
 
-    The kernel has been compiled before the call.
+    The kernel is compiled before that function is timed.
     """
 
     def call(n: int) -> Callable[[], Any]:
@@ -80,7 +80,7 @@ def pooled(*end: Any) -> Callable[[int], Callable[[], Any]]:
 
 
 def on_rows(call: Callable[[Any], Any]) -> Callable[[int], Callable[[], Any]]:
-    """Return a function of n that makes a call. The call passes n rows to `call`."""
+    """Return a function of n that returns the timed function, which calls `call` with n random inputs."""
 
     def make(n: int) -> Callable[[], Any]:
         return partial(call, rows(n))
@@ -89,12 +89,12 @@ def on_rows(call: Callable[[Any], Any]) -> Callable[[int], Callable[[], Any]]:
 
 
 def ntk_posterior(x: Any) -> Any:
-    """Return the posterior mean at two of the rows."""
+    """Return the NTK posterior's mean at two of its N training inputs x."""
     return an.posterior(dense(), x, x[:, :1], ridge=0.1, kind="ntk").predict(x[:2])
 
 
 def on_landmarks(x: Any) -> Any:
-    """Return a solution that uses 1,000 landmarks."""
+    """Return the solution of kernel regression on x with 1,000 landmarks."""
     return an.solve(dense(), x, x[:, :1], ridge=0.1, by="landmarks", landmarks=1000, tol=1e-4)
 
 
@@ -133,26 +133,26 @@ REFUSED: dict[str, Callable[[], Any]] = {
 
 
 def network(n: int, outputs: int) -> tuple[Any, Any, Any]:
-    """Return a network, its parameters theta and n rows."""
+    """Return a network, its parameters theta and n inputs."""
     net = mn.Network(mn.zoo.mlp(1, 64, outputs), (8,))
     return net, net.init(np.random.default_rng(0)), rows(n, 8, np.float64)
 
 
 def memory(name: str) -> float:
-    """Return VmHWM (the peak) or VmRSS of this process in MB."""
+    """Return the field VmHWM (peak memory) or VmRSS (current memory) of this process in MB."""
     with open("/proc/self/status", encoding="ascii") as file:
         return next(int(line.split()[1]) / 1e3 for line in file if line.startswith(name))
 
 
 def measure(name: str, size: int) -> tuple[float, float]:
-    """Return (CPU s, MB) of a capability, measured in a separate process."""
+    """Return the CPU time in s and the memory in MB of a capability, measured in a separate process."""
     found = subprocess.run([sys.executable, __file__, "--one", name, str(size)], stdout=subprocess.PIPE, check=True)
     seconds, size_mb = map(float, found.stdout.split())
     return seconds, size_mb
 
 
 def one(name: str, size: int) -> None:
-    """Print the two numbers that `measure` reads."""
+    """Print the CPU time and the memory of a capability. `measure` reads them."""
     CALLS[name][1](64)()
     call = CALLS[name][1](size)
     with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
@@ -163,12 +163,12 @@ def one(name: str, size: int) -> None:
 
 
 def slope(sizes: tuple[int, ...], values: list[float]) -> float:
-    """Return the slope of log value against log size between the last two sizes."""
+    """Return the slope of log(value) against log(size) between the last two sizes."""
     return log(values[-1] / values[-2]) / log(sizes[-1] / sizes[-2])
 
 
 def wall(sizes: tuple[int, ...], mb: list[float]) -> str:
-    """Return the n at which a + b n^p = ROOM, or "none seen" if the memory hardly grows."""
+    """Return the n at which a + b n^p, fitted to `mb`, equals ROOM, or "none seen" if the memory hardly grows."""
     one, two = mb[1] - mb[0], mb[2] - mb[1]
     if min(one, two) < 5:
         return "none seen"
@@ -178,7 +178,7 @@ def wall(sizes: tuple[int, ...], mb: list[float]) -> str:
 
 
 def main() -> None:
-    """Print the table and the refusals."""
+    """Print the table, and the errors that calls raise if they need too much memory."""
     print("| capability | sizes | CPU s | exponent | MB | wall on 24 GB |\n| --- | --- | --- | --- | --- | --- |")
     for name, (sizes, _) in CALLS.items():
         if sys.argv[1:] and name not in sys.argv[1:]:

@@ -1,12 +1,12 @@
-"""Time the sides of a row in turns: A B C, then B C A, then C A B. Each side has one process for the whole row.
+"""Time the sides of a row in turns: A B C, then B C A, then C A B. Each side runs in one process for the whole row.
 
     row     one piece of work, with its inputs and the answer from plain float64 NumPy
     side    one way to do the work, in one environment
     turn    an untimed call, then timed calls for a fraction of a second; the turn's time is their median
-    ratio   a side's time / our time in the same round; the report has the median over rounds, and its interval
+    ratio   a side's time / our time in the same round; the report lists its median over rounds, and an interval
 
-Load on the machine and changes of its clock therefore affect both sides of a ratio alike. Every side's answer is
-compared with the reference before any timing. A side whose error exceeds the row's tolerance is marked wrong.
+Load on the machine and changes of its clock rate therefore affect both times of a ratio alike. Every side's answer is
+compared with the reference before any timing. If its error exceeds the row's tolerance, the side is marked wrong.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ Arrays = Mapping[str, Any]
 class Work:
     """A side's work on the inputs.
 
-    `run` does the work once and waits for its end. `answer` converts the result to the arrays of the row's reference.
-    `answer` is None if the side does only part of the work, for a comparison of times.
+    `run` does the work once and waits for its end. `answer` converts the result to arrays to compare with the row's
+    reference. It is None if the side does other work, so that only its time can be compared.
     """
 
     run: Callable[[], Any]
@@ -49,8 +49,8 @@ class Work:
 class Side:
     """One way to do a row's work.
 
-    make : a function (inputs, device) -> Work, called in a process of the side's environment. at_least : the target for
-    this side's time / our time. settings : environment variables for the process.
+    make : a function (inputs, device) -> Work, called in a process of the side's environment. at_least : the target,
+    the smallest accepted value of this side's time / our time. settings : environment variables for the process.
     """
 
     name: str
@@ -85,9 +85,9 @@ class Row:
     neighbours: int = 0
 
     def limit(self, rates: Mapping[str, float]) -> float | None:
-        """Return the seconds of one unit if its longest part runs at the machine's rate.
+        """Return the least seconds per unit, the largest of flops, bytes and entries divided by the machine's rates.
 
-        Return None if no work is known.
+        Return None if the row does not say how much work it needs.
         """
         dtype = self.name.rsplit(", ", 1)[-1]
         work = {f"products, {dtype}": self.flops, "copies": self.bytes, f"roots, {dtype}": self.entries}
@@ -96,7 +96,7 @@ class Row:
 
 @dataclass
 class Measured:
-    """Measurements of one side: seconds for one unit by round, ratios to our times, and results of the first calls."""
+    """Measurements of one side: seconds per unit in each round, ratios to our times, and results of the first call."""
 
     side: str
     environment: str
@@ -113,12 +113,12 @@ class Measured:
 
     @property
     def time(self) -> float | None:
-        """Return the median seconds for one unit."""
+        """Return the median over rounds of the seconds per unit."""
         return median(self.seconds.values()) if self.seconds else None
 
     @property
     def ratio(self) -> float | None:
-        """Return the median over rounds of time / our time."""
+        """Return the median over rounds of this side's time / our time."""
         return median(self.ratios) if self.ratios else None
 
     @property
@@ -136,9 +136,9 @@ class Measured:
 
     @property
     def met(self) -> bool | None:
-        """True if the ratio, rounded to two decimals, meets the target.
+        """True if the ratio meets the target, both rounded to two decimals.
 
-        None if there is no target or no valid ratio.
+        None if there is no target, no ratio or a wrong answer.
         """
         if self.at_least is None or self.ratio is None or not self.right:
             return None
@@ -146,18 +146,18 @@ class Measured:
 
 
 SLOW, VERY_SLOW = 2.0, 10.0
-"""Call times in seconds. Sides whose calls exceed the first time have three rounds and no untimed calls. Sides whose
-calls exceed the second time have two rounds."""
+"""Times of a call in seconds. A side with calls longer than SLOW has three rounds and no untimed calls. A side with
+calls longer than VERY_SLOW has two rounds."""
 
 
 BUSY_ROUNDS, BUSY_TURN = 3, 3
-"""Factors for the number of rounds and the length of turns with busy neighbours. The mean of a turn counts. The
-processes share two cores in slices of milliseconds, so a process can have a core to itself for a while."""
+"""Factors for the number of rounds and the length of turns beside busy neighbours. A turn's time is then the mean over
+its calls, because the system gives a core to one process after another for some milliseconds each."""
 
 
 @contextmanager
 def busy(neighbours: int, threads: int) -> Iterator[None]:
-    """Keep the sides' cores busy with this many processes while the context is active."""
+    """Run this many busy processes on the first `threads` cores while the context is active."""
     spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(neighbours)]
     try:
         if hasattr(os, "sched_setaffinity"):
@@ -171,7 +171,7 @@ def busy(neighbours: int, threads: int) -> Iterator[None]:
 
 
 def rates(threads: int) -> dict[str, float]:
-    """Measure this machine's rates on these cores, in operations per second (see `ours.rates`)."""
+    """Return this machine's rates on this many cores, in operations per second (see `ours.rates`)."""
     worker = Worker("ours", {}, threads)
     try:
         return worker.ask(do="rates", threads=threads)
@@ -184,7 +184,7 @@ class SideFailed(RuntimeError):
 
 
 class Worker:
-    """The process of one side. It exchanges one JSON object per line with worker.py."""
+    """The process of one side. It runs worker.py and exchanges JSON objects with it, one per line."""
 
     def __init__(self, environment: str, settings: Mapping[str, str], threads: int) -> None:
         count = str(threads)
@@ -204,7 +204,7 @@ class Worker:
     def ask(self, timeout: float = 900.0, **request: Any) -> dict[str, Any]:
         """Send a request and return the reply.
 
-        SideFailed is raised if the worker reports an error, ends or takes longer than `timeout` seconds.
+        Raises SideFailed if the worker reports an error, ends or takes longer than `timeout` seconds.
         """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -239,9 +239,9 @@ class Worker:
 def measure(
     row: Row, environments: Sequence[str], *, rounds: int, turn: float, threads: int, device: str, pause: float = 0.1
 ) -> list[Measured]:
-    """Prepare the sides that run in these environments, then time them in turns.
+    """Compare the sides that run in these environments with the reference, then time them in turns.
 
-    A side that fails keeps its error message.
+    If a side fails, its error message is in `failed`.
     """
     sides = [side for side in row.sides if side.environment in environments]
     seen = [Measured(side.name, side.environment, side.at_least) for side in sides]

@@ -1,11 +1,11 @@
-"""Record the measurements of each run, one line per row, and find the rows that changed in this processor's last run.
+"""Record the measurements of each run, one line per row, and find the rows whose times changed in the last run.
 
     history/PROCESSOR.jsonl   {"run", "date", "commit", "processor", "rates", "row",
                                "sides": {name: [median, least, most seconds]}}
 
 A row has changed if the ranges of our times in its last two runs do not overlap. A range extends from the smallest to
-the largest time over rounds. The machine's clock changes as well, so the changes of the peers' times and of the
-machine's rates are also returned.
+the largest time over rounds. The clock rate of the machine changes too. To detect this, the changes of the peers' times
+and of the machine's rates are also returned.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FOLDER = HERE / "history"
 
 
 def file(processor: str, folder: Path = FOLDER) -> Path:
-    """Return the path of this processor's file."""
+    """Return the path of the file for this processor."""
     return folder / (re.sub(r"[^a-z0-9]+", "-", processor.lower()).strip("-") + ".jsonl")
 
 
@@ -58,8 +58,8 @@ def note(
 def moved(processor: str, folder: Path = FOLDER) -> list[tuple[str, ...]]:
     """Return (row, before, after, after / before, the peers' ratio, the rates' ratio) for each row that changed.
 
-    The last two runs of a row are compared. The texts of the times include their commits. A ValueError is raised if no
-    row has two runs.
+    The last two runs of each row are compared. `before` and `after` are texts with the median, the range and the
+    commit. Raises ValueError if no row has two runs.
     """
     path = file(processor, folder)
     seen: dict[str, list[dict[str, Any]]] = {}

@@ -1,4 +1,4 @@
-"""Measure the cost of imports as the wall time of a new process, including the start of the interpreter."""
+"""Measure the cost of imports: the wall time of a new process that imports a library, including interpreter start."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ STATEMENTS = (
 
 
 def measure(environments: list[str], rounds: int) -> list[Measured]:
-    """Time each statement in a new process, in turns.
+    """Time each statement in a new process, all of them once per round.
 
-    The first time of a statement is excluded because it fills caches.
+    The first time of a statement is kept apart, because that process fills the caches of the file system.
     """
     kept = [(statement, environment) for statement, environment in STATEMENTS if environment in environments]
     seen = [Measured(f"python -c '{statement}'", environment, None) for statement, environment in kept]

@@ -1,9 +1,9 @@
 """Define rows for infinite-width NNGP and NTK kernels of fully connected and convolutional networks.
 
-One peer is neural-tangents, compiled. The other peer is the matrix product that every method needs. neural-tangents
-computes float64 with its 64-bit flag and float32 without it, because with the flag its float32 is silently float64.
-Rows of float32 image kernels also include its float64 form, because XLA's convolution of one channel takes five times
-as long in float32.
+One peer is neural-tangents, compiled. The other peer is the matrix product that every method needs. JAX's 64-bit flag
+is set for float64 and not for float32, because with the flag neural-tangents silently computes float32 in float64. Rows
+for image kernels in float32 also time neural-tangents in float64, because XLA's convolution of one channel takes five
+times as long in float32.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NAMES: dict[str, tuple[str, str]] = {
     "relu": ("ReLU", "Relu"), "erf": ("Erf", "Erf"), "sin": ("Sin", "Sin"), "gelu": ("GELU", "Gelu"),
     "cos": ("Cos", "Cos"), "exp": ("Exp", "Exp"), "gaussian": ("Gaussian", "Gaussian"), "tanh": ("Tanh", ""),
 }  # fmt: skip
-"""The names of our activations and of neural-tangents' (which uses a quadrature of degree 25 for tanh)."""
+"""The name of each activation in minintk and in neural-tangents, which integrates tanh by quadrature of degree 25."""
 
 
 def _ours_phi(activation: str) -> Any:
@@ -43,14 +43,14 @@ def _peers_phi(activation: str) -> Any:
 
 
 def random_inputs(n: int, d: int) -> Any:
-    """Return x : (N, d), x ~ N(0, 1), rounded to float32 so that the answer is the same in both precisions."""
+    """Return x : (N, d), x ~ N(0, 1), rounded to float32, so that both precisions have the same right answer."""
     return np.random.default_rng(0).standard_normal((n, d)).astype(np.float32)
 
 
 def digits() -> Any:
-    """Return the 8 x 8 digits, x : (1797, 64) in [0, 1], which are real data.
+    """Return the digits of 8 x 8 pixels, x : (1797, 64) in [0, 1], as an example of real data.
 
-    The smallest angle between two digits is .09.
+    The smallest angle between two of them is .09.
     """
     import minintk as mn
 
@@ -58,7 +58,7 @@ def digits() -> Any:
 
 
 def _ours(kernel: Any, a: Arrays, device: str, corner: int | None = None, executor: Any = None) -> Work:
-    """Return the Work of kernel.both(x) or kernel.both(x, z). Only the first `corner` rows and columns are compared."""
+    """Return the Work of kernel.both(x) or kernel.both(x, z). The answer has only `corner` rows and columns."""
     _, a = moved(a, device)
 
     def run() -> Any:
@@ -70,11 +70,11 @@ def _ours(kernel: Any, a: Arrays, device: str, corner: int | None = None, execut
 
 
 def _theirs(kernel: Any, a: Arrays, corner: int | None = None, batch: int | None = None) -> Work:
-    """Return the Work of the compiled kernel. batch : the block size for nt.batch, or None for a single call."""
+    """Return the Work of neural-tangents' compiled kernel. batch : the block size for nt.batch, or None."""
     import jax
     import neural_tangents as nt
 
-    x, z = (jax.numpy.asarray(a[name], float) if name in a else None for name in "xz")  # float64 if JAX's flag is on
+    x, z = (jax.numpy.asarray(a[name], float) if name in a else None for name in "xz")  # float64 if JAX's flag is set
     compiled = nt.batch(kernel, batch, 0) if batch else jax.jit(kernel, static_argnames="get")
 
     def run() -> Any:
@@ -96,7 +96,7 @@ def ours(a: Arrays, device: str, *, depth: int, activation: str, b_std: float, c
 def neural_tangents(
     a: Arrays, device: str, *, depth: int, activation: str, b_std: float, corner: int | None = None
 ) -> Work:
-    """Return the Work of the compiled kernel function of the same network in stax."""
+    """Return the Work of neural-tangents' kernel for the network of `ours`."""
     from neural_tangents import stax
 
     phi = _peers_phi(activation)
@@ -105,12 +105,12 @@ def neural_tangents(
 
 
 def flag(dtype: str) -> dict[str, str]:
-    """Return the environment variable for JAX's 64-bit flag, which is on only for float64."""
+    """Return the environment variable that sets JAX's 64-bit flag if the dtype is float64 and clears it otherwise."""
     return {"JAX_ENABLE_X64": str(int(dtype == "float64"))}
 
 
 def product(a: Arrays, device: str) -> Work:
-    """Return the Work of x @ y' with y a copy of x.
+    """Return the Work of x @ z', or of x @ y' with a copy y of x if there is no z.
 
     Without the copy, BLAS would use the symmetry and do half of the work.
     """
@@ -127,14 +127,14 @@ def product(a: Arrays, device: str) -> Work:
 
 
 def _inputs(n: int, d: int, m: int, dtype: str) -> Arrays:
-    """Return x : (N, d), and z : (M, d) if the kernel has two batches. For n = 1797, x is the digits."""
+    """Return x : (N, d), and also z : (M, d) unless m = 0. If n = 1797, they are digits, otherwise random inputs."""
     x = (digits() if n == 1797 else random_inputs(n + m, d)).astype(dtype)
     return {"x": x[:n], "z": x[n:]} if m else {"x": x}
 
 
 @lru_cache(1)
 def _reference(n: int, d: int, m: int, corner: int | None, **how: Any) -> Arrays:
-    a = _inputs(n, d, m, "float32")  # both precisions use the same numbers
+    a = _inputs(n, d, m, "float32")  # both precisions have the same inputs
     x, z = a["x"][:corner], a.get("z", a["x"])[:corner]
     return dict(zip(("nngp", "ntk"), infinite_kernels(x, z, w_std=2**0.5, **how)))
 
@@ -142,9 +142,9 @@ def _reference(n: int, d: int, m: int, corner: int | None, **how: Any) -> Arrays
 def _row(
     n: int, d: int, activation: str, b_std: float, dtype: str, *, m: int = 0, target: float | None = None,
 ) -> Row:  # fmt: skip
-    """Return a row for a network with three hidden layers.
+    """Return a row for a fully connected network with three hidden layers.
 
-    m : the size of a second batch. With quadrature, only a corner is compared.
+    m : the size of a second batch z, if any. For GELU and tanh, whose reference is slow, only a corner is compared.
     """
     how: dict[str, Any] = {"depth": 3, "activation": activation, "b_std": b_std}
     how["corner"] = 64 if activation in ("gelu", "tanh") else None
@@ -172,7 +172,7 @@ def _row(
 
 
 def ours_attention(a: Arrays, device: str) -> Work:
-    """Return the Work for a ReLU layer at each position, four softmax heads with tied keys, and a global mean."""
+    """Return the Work of our kernel of a ReLU layer at each position, softmax attention with four heads, and a mean."""
     import analytic as an
     import minintk as mn
 
@@ -181,7 +181,7 @@ def ours_attention(a: Arrays, device: str) -> Work:
 
 
 def neural_tangents_attention(a: Arrays, device: str) -> Work:
-    """Return the Work of the compiled kernel function of the same network in stax."""
+    """Return the Work of neural-tangents' kernel for the network of `ours_attention`."""
     from neural_tangents import stax
 
     hidden = stax.Conv(64, (1,), W_std=2**0.5), stax.Relu(), stax.GlobalSelfAttention(64, 16, 16, 4)
@@ -221,9 +221,9 @@ def random_images(n: int, size: int) -> Any:
 
 @cache
 def two_processes() -> Executor:
-    """Return a pool of two processes that have started.
+    """Return a pool of two running processes.
 
-    Each process sleeps in a first task, so that both processes start.
+    Both first sleep in a task, because the pool starts a process only when no other is free.
     """
     workers = ProcessPoolExecutor(2, mp_context=get_context("spawn"))
     list(workers.map(sleep, [0.5, 0.5]))
@@ -235,7 +235,7 @@ def ours_cnn(
 ) -> Work:
     """Return the Work of analytic.kernel(spec).both(x), in threads or in two processes.
 
-    The measured memory excludes the memory of the two processes.
+    The measured memory does not include that of the two processes.
     """
     import analytic as an
     import analytic.fast.planes
@@ -244,7 +244,7 @@ def ours_cnn(
     if not numba:
         analytic.fast.planes.BYTES_WORTH_NUMBA = 2**62
     elif device == "cpu":
-        analytic.fast.planes.numba_works()  # loads Numba because the peers have also loaded their compilers
+        analytic.fast.planes.numba_works()  # loads Numba before any timing; the peers have their compilers loaded too
 
     def part(name: str) -> list[Any]:
         return [mn.AvgPool(2)] if name == "mean" else [mn.Conv2d(64, 3, w_std=2**0.5, b_std=0.1), _ours_phi(name)]
@@ -256,7 +256,7 @@ def ours_cnn(
 
 
 def neural_tangents_cnn(a: Arrays, device: str, *, body: Sequence[str], pool: bool, batch: int | None = None) -> Work:
-    """Return the Work of the compiled kernel function of the same network in stax."""
+    """Return the Work of neural-tangents' kernel for the network of `ours_cnn`."""
     from neural_tangents import stax
 
     def part(name: str) -> list[Any]:
@@ -283,9 +283,9 @@ def _cnn_answer(a: Arrays, *, body: tuple[str, ...], pool: bool) -> Arrays:
 
 
 def _cnn_row(n: int, size: int, body: tuple[str, ...], pool: bool, dtype: str, *, peers: Sequence[str] = ()) -> Row:
-    """Return a row for a CNN.
+    """Return a row for the kernel of a CNN on n images of `size` x `size` pixels.
 
-    peers : the forms of neural-tangents to compare with, from "float32", "float64" and "batch".
+    peers : the ways to run neural-tangents, from "float32", "float64" and "batch" (nt.batch in float64).
     """
     how: dict[str, Any] = {"body": body, "pool": pool}
     layers = [name for name in body if name != "mean"]
@@ -337,7 +337,7 @@ POOLED: tuple[tuple[tuple[int, int, tuple[str, ...]], str, tuple[str, ...]], ...
     ((4, 8, ("sin",) * 3), "float32", ("float32", "float64")),
     ((4, 8, ("tanh",) * 3), "float32", ("float32",)),
 )
-"""((N, pixels per side, layers), dtype, forms of the peer). Omitted forms take longer, up to minutes for 11 layers."""
+"""((N, pixels per side, layers), dtype, `peers` of `_cnn_row`). Some peers are left out because they take minutes."""
 
 ROWS = (
     *(_cnn_row(*what, True, dtype, peers=peers) for what, dtype, peers in POOLED),

@@ -1,10 +1,10 @@
 """Compare kernel regression on N = 20,000 examples with scikit-learn: `benchmarks/large.py --data DIR [--n N]`.
 
-The NTK of MNIST's first N images is computed once and written to a store. The sides run one after the other. Each side
-runs in a separate process that reads the kernel from the store. scikit-learn loads the kernel into memory for
-KernelRidge(kernel="precomputed"). The times are the wall time and the CPU time of the fit, because the machine can be
-busy. The memory is the largest RssAnon minus its value before the fit. RssAnon excludes file pages, which the system
-can drop. The residual is |y - (K + ridge) a| / |y| in float64. The script runs on Linux only.
+The NTK of MNIST's first N images is computed once and written to a store. The sides run one after the other, each in a
+separate process that reads the kernel from the store. scikit-learn loads the whole kernel into memory for
+KernelRidge(kernel="precomputed"). The script reports the wall time of the fit, and also its CPU time, because the
+machine can be busy. The memory is the largest RssAnon minus its value before the fit. RssAnon excludes file pages,
+which the system can drop. The residual is |y - (K + ridge) a| / |y| in float64. The script runs on Linux only.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ KERNEL = an.kernel(mn.Sequential(*[mn.Dense(512, w_std=2**0.5), mn.ReLU()] * 2, 
 
 
 def problem(data: str | None, n: int) -> tuple[Any, Any, float]:
-    """Return x, y and the ridge, which is a thousandth of the mean diagonal.
+    """Return x, y and the ridge, which is a thousandth of the mean of the kernel's diagonal.
 
-    Without `data`, the examples are random.
+    Without the folder `data` of MNIST, the examples are random.
     """
     if data:
         x, y = mn.datasets.mnist(data, "train", dtype=np.float32).flat()[:n].one_hot(zero_mean=True)
@@ -44,13 +44,13 @@ def problem(data: str | None, n: int) -> tuple[Any, Any, float]:
 
 
 def anonymous() -> float:
-    """Return the MB of this process's memory that are not pages of files."""
+    """Return RssAnon, the MB of this process's resident memory that are not pages of files."""
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon"))
     return int(line.split()[1]) / 1024
 
 
 def side(name: str, data: str | None, n: int, store: str) -> dict[str, float]:
-    """Return the time, memory, residual and number of steps of one side."""
+    """Fit by the method that `name` names; return the times, the memory, the residual and the number of steps."""
     x, y, ridge = problem(data, n)
     from sklearn.kernel_ridge import KernelRidge  # imported on every side, so that all sides start with equal memory
 
@@ -81,7 +81,7 @@ def side(name: str, data: str | None, n: int, store: str) -> dict[str, float]:
 
 
 def main(data: str | None, n: int, store: str, only: str) -> None:
-    """Run the sides whose names contain `only`, and print a table."""
+    """Run the sides whose names contain the option `only`, and print a table."""
     start = time.perf_counter()
     KERNEL.ntk(problem(data, n)[0], store=store)
     print(f"N = {n}; the kernel: {time.perf_counter() - start:.1f} s\n")

@@ -1,14 +1,14 @@
-"""Count the false alarms and the detected controls in full runs of `minintk verify --mup`.
+"""Count the false alarms and the detected controls of full `minintk verify --mup` runs.
 
     python3 make.py python benchmarks/levels.py [--minutes M] [--seed S]
 
 Each run uses a new seed and adds a line to history/verify-mup.jsonl, {"seed", "seconds", "rows": [[law, control,
-measured, verdict], ...]}. A run takes four minutes on one core. Without --minutes, the script only counts the kept
+measured, verdict], ...]}. A run takes four minutes on one core. Without --minutes, the script only counts the recorded
 runs.
 
-A run raises a false alarm if one of its rows without a control fails. If none of N runs raises a false alarm, its
-probability is below 1 - .05^(1/N) at 95 % confidence. The results of 100 seeds are also resampled row by row, as if the
-rows of a run were independent.
+A run raises a false alarm if one of its rows without a control fails. If none of N runs raises a false alarm, the
+probability of one is below 1 - .05^(1/N) at 95 % confidence. The script also estimates the false alarms of 100 seeds.
+For this, it draws each row from a random recorded run, as if the rows were independent.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ KEPT = Path(__file__).parent / "history" / "verify-mup.jsonl"
 
 
 def run(seed: int) -> dict[str, Any]:
-    """Do one full run and return it as a line of the records."""
+    """Check all laws with this seed and return the record of the run."""
     begun = time.process_time()
     rows = [[found.law, found.control, found.measured, found.verdict] for found in laws.run(seed=seed)]
     return {"seed": seed, "seconds": round(time.process_time() - begun), "rows": rows}
 
 
 def report(runs: list[dict[str, Any]], seeds: int = 100) -> str:
-    """Return a text with the false alarms of the runs and of resampled seeds, and the rows that failed in some run."""
+    """Return a text: the false alarms of the runs and of resampled seeds, and the rows that did not always pass."""
     rows = [[tuple(row) for row in one["rows"]] for one in runs]
     failed = np.array([[verdict == "fail" for *_, verdict in one] for one in rows])  # (runs, rows)
     alarms, N = int(failed.any(axis=1).sum()), len(runs)
@@ -56,7 +56,7 @@ def report(runs: list[dict[str, Any]], seeds: int = 100) -> str:
 
 
 def main() -> None:
-    """Add runs for the requested time, then print the counts."""
+    """Record new runs for the requested time, then print the report on all runs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=0.0, metavar="M", help="begin runs for so long")
     parser.add_argument("--seed", type=int, default=30000, metavar="S", help="of the first run (30000)")

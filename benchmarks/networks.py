@@ -1,10 +1,10 @@
-"""Describe the networks of the rows as data, and build them with each library.
+"""Describe the benchmarked networks as data, and build them with each library.
 
     part     (kind, *how): conv channels size stride padding | dense features | relu | norm | max size stride | mean |
              flatten | residual branch shortcut
     weights  {name: array}, the names of minintk's layout: "3.W", "1.branch.2.W", "3.shortcut.W", "0.b"
 
-`apply` computes the parts with a library's operations on images, channels last (channels first in PyTorch). Weights of
+`apply` evaluates the parts with a library's operations. Images store channels last (first in PyTorch). Weights of
 convolutions have shape (size, size, input channels, output channels).
 """
 
@@ -19,16 +19,16 @@ import numpy as np
 Net = Sequence[tuple[Any, ...]]
 Arrays = Mapping[str, Any]
 EPS = 1e-5
-"""The number that normalisation layers add to the variance."""
+"""The constant that batch normalisation adds to the variance."""
 
 
 def mlp(*widths: int) -> Net:
-    """Return dense layers of these widths with ReLU between them."""
+    """Return a network of dense layers of these widths, with ReLU between them."""
     return tuple(part for n in widths for part in (("dense", n), ("relu",)))[:-1]
 
 
 def lenet(width: int) -> Net:
-    """Return LeNet-5 for 28 x 28 x 1 images, with all widths multiplied by `width`."""
+    """Return LeNet-5 for 28 x 28 x 1 images, with every layer but the last `width` times as wide."""
     pool, relu = ("max", 2, 2), ("relu",)
     features = (("conv", 6 * width, 5, 1, 2), relu, pool, ("conv", 16 * width, 5, 1, 0), relu, pool, ("flatten",))
     return (*features, ("dense", 120 * width), relu, ("dense", 84 * width), relu, ("dense", 10))
@@ -74,7 +74,7 @@ Traced = tuple[str, tuple[int, ...], int]
 
 
 def trace(net: Net, shape: tuple[int, ...], path: str = "") -> Generator[Traced, None, tuple[int, ...]]:
-    """Yield (name, shape of W, output pixels) for every layer with weights. The generator returns the output shape."""
+    """Yield (name, shape of W, output pixels) for every layer with weights, and return the shape of the output."""
     for i, (kind, *how) in enumerate(net):
         if kind == "residual":
             branch, shortcut = how
@@ -113,7 +113,7 @@ def apply(net: Net, w: Arrays, x: Any, ops: Any, path: str = "") -> Any:
 
 
 def spec(net: Net, biases: bool) -> Any:
-    """Return minintk's spec of the network."""
+    """Return the network as a spec of minintk. b_std is 1 in layers with biases, else 0."""
     import minintk as mn
 
     plain = {"relu": mn.ReLU, "norm": mn.BatchNorm, "mean": mn.GlobalAvgPool, "flatten": mn.Flatten}
@@ -132,13 +132,13 @@ def spec(net: Net, biases: bool) -> Any:
 
 
 class ByNumPy:
-    """The operations in plain NumPy, through Autograd's wrapper of NumPy. These operations compute the references."""
+    """The operations in plain NumPy, or in Autograd's wrapper of NumPy, with which the references are computed."""
 
     def __init__(self, xp: Any) -> None:
         self.xp = xp
 
     def _windows(self, x: Any, size: int, stride: int, padding: int) -> Iterator[Any]:
-        """Yield the values that the windows read at one position within the window, as arrays (N, H', W', C)."""
+        """Yield, for each position (s, t) in a window, the values there in all windows, as arrays (N, H', W', C)."""
         x = self.xp.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)), "constant")
         H, W = ((n - size) // stride * stride + 1 for n in x.shape[1:3])
         for s in range(size):
@@ -170,7 +170,7 @@ class ByNumPy:
 
 
 class ByJAX(ByNumPy):
-    """The operations of ByNumPy in JAX, with XLA's convolutions and windows."""
+    """The operations of `ByNumPy` in JAX. Convolutions and windows use XLA's own operations."""
 
     def conv(self, x: Any, w: Any, b: Any, size: int, stride: int, padding: int) -> Any:
         from jax import lax
@@ -189,11 +189,11 @@ class ByJAX(ByNumPy):
 
 
 class ByPyTorch:
-    """PyTorch's functions on images and weights in PyTorch's axis order."""
+    """The operations in PyTorch, on images and weights in PyTorch's order of axes."""
 
     @staticmethod
     def weights(arrays: Arrays) -> dict[str, Any]:
-        """Return tensors with shapes (out, in, size, size) for convolutions and (out, in) for dense layers."""
+        """Convert weights to tensors: (out, in, size, size) for convolutions and (out, in) for dense layers."""
         import torch
 
         return {name: torch.from_numpy(np.ascontiguousarray(w.T if w.ndim < 4 else w.transpose(3, 2, 0, 1)))

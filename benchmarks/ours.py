@@ -1,4 +1,4 @@
-"""Provide functions that our sides share: moving arrays to the device, waiting for results, and the machine's rates."""
+"""Move arrays to the device and back, wait for results, and measure the rates of the machine, for minintk's sides."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def moved(a: Arrays, device: str) -> tuple[Any, dict[str, Any]]:
 
 
 def finished(arrays: Iterable[Any]) -> None:
-    """Wait until the arrays are computed. A GPU works asynchronously, so a number is copied from each array."""
+    """Wait until the arrays are computed, by copying an entry of each to the host. GPU calls return before they end."""
     from minintk.arrays import to_host
 
     for array in arrays:
@@ -35,10 +35,10 @@ def on_host(arrays: dict[str, Any]) -> Arrays:
 
 
 def rates(threads: int) -> dict[str, float]:
-    """Return rates per second with this many threads, each the best of seven measurements.
+    """Return {name: operations per second} with this many threads, each the largest of seven measurements.
 
-    The rates are the multiplications and additions of 2048 x 2048 products, the bytes read and written by copies of 128
-    MB, and the square roots of arrays that stay in cache.
+    The operations are the multiplications and additions in products of 2048 x 2048 matrices, the bytes read and written
+    by copies of 128 MB, and the square roots of arrays in cache.
     """
     import numpy as np
 

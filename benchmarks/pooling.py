@@ -1,9 +1,9 @@
-"""Measure the CPU time per pair of images for several read-outs: AvgPool windows, Flatten and GlobalAvgPool.
+"""Measure the CPU time of image kernels per pair of images, for the read-outs AvgPool, Flatten and GlobalAvgPool.
 
     python benchmarks/pooling.py            a table for pooling.md; PYTHONPATH=OTHER for another checkout
 
-The network has five 3 x 3 convolutions with 8 channels and ReLU. The NTK and the NNGP kernel are computed in float32
-for all pairs of N random images, after compilation. Each time is the smallest of three measurements.
+The network has five 3 x 3 convolutions with 8 channels and ReLU. The NTK and the NNGP kernel of all pairs of N random
+images are computed in float32. Compilation is not timed. Each time is the smallest of three measurements.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ ENDS: dict[str, tuple[Any, ...]] = {
 
 
 def measure(end: tuple[Any, ...], side: int) -> float:
-    """Return the CPU ms per pair of images with `side` x `side` pixels."""
+    """Return the CPU time in ms per pair of images of `side` x `side` pixels, for a network that ends in `end`."""
     kernel = an.kernel(mn.Sequential(*[mn.Conv2d(8, 3), mn.ReLU()] * 5, *end, mn.Dense(1)))
     x = np.random.default_rng(0).standard_normal((64, side, side, 3)).astype(np.float32)
     kernel.both(x[:4])
     start = time.process_time()
     kernel.both(x[:8])
-    n = 64 if time.process_time() - start < 0.3 else 16  # 8 N^2 / 2 pairs take a few seconds at most
+    n = 64 if time.process_time() - start < 0.3 else 16  # so that the call takes a few seconds at most
     found = []
     for _ in range(3):
         start = time.process_time()

@@ -1,6 +1,6 @@
-"""Compute the right answers in plain float64 NumPy, from the formulas of the theory and of backpropagation.
+"""Compute the reference results in plain float64 NumPy, from the formulas of the theory and of backpropagation.
 
-This module shares no code with the library and is not optimised. Every side of a row is compared with it.
+This module shares no code with minintk and is not optimised. The results of all sides are compared with its results.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ Array = Any
 def infinite_kernels(
     x: Array, z: Array, depth: int, activation: str, w_std: float, b_std: float
 ) -> tuple[Array, Array]:
-    """Return the (NNGP, NTK) of `depth` hidden layers and a linear output (Lee et al. 2019, supplement).
+    """Return the NNGP and the NTK of `depth` hidden layers and a linear output (Lee et al. 2019, supplement).
 
-    K <- w_std^2 T(K) + b_std^2, Theta <- K + w_std^2 Theta Tdot(K).
+    Each layer does K <- w_std^2 T(K) + b_std^2, Theta <- K + w_std^2 Theta Tdot(K).
     """
     x, z, dual = x.astype(np.float64), z.astype(np.float64), DUALS[activation]
     q, r, k = (w_std**2 * product / x.shape[1] + b_std**2 for product in ((x * x).sum(1), (z * z).sum(1), x @ z.T))
@@ -38,7 +38,7 @@ def infinite_kernels(
 def _relu(q: Array, r: Array, k: Array) -> tuple[Array, Array]:
     s = np.sqrt(q * r)
     c = np.clip(k / s, -1, 1)
-    c = np.where(c > 1 - 2e-14, 1.0, c)  # the points are equal up to rounding
+    c = np.where(c > 1 - 2e-14, 1.0, c)  # u and v are equal up to rounding
     angle = np.arccos(c)
     return s * (np.sin(angle) + (pi - angle) * c) / (2 * pi), (pi - angle) / (2 * pi)
 
@@ -58,7 +58,7 @@ def _cos(q: Array, r: Array, k: Array) -> tuple[Array, Array]:
 
 
 EXP = 0.5, 0.3
-"""The coefficients (a, b) of phi(x) = a exp(b x), which are small enough for three layers."""
+"""The coefficients (`a`, `b`) of phi(x) = a exp(b x), so small that the kernels of three layers stay moderate."""
 
 
 def _exp(q: Array, r: Array, k: Array) -> tuple[Array, Array]:
@@ -72,9 +72,9 @@ def _gaussian(q: Array, r: Array, k: Array) -> tuple[Array, Array]:
 
 
 def _by_quadrature(phi: Callable[[Array], Array], phi_dot: Callable[[Array], Array]) -> Dual:
-    """Return the dual activation by the trapezoidal rule in u and v. The error for analytic phi is 1e-11.
+    """Return the dual of phi, integrated by the trapezoidal rule over z and z'. The error is 1e-11 for analytic phi.
 
-    The rule uses v = k / sqrt(q) z + sqrt(r - k^2 / q) z'.
+    The integrand depends on u = sqrt(q) z and v = k / sqrt(q) z + sqrt(r - k^2 / q) z'.
     """
     z = np.linspace(-7, 7, 57)
     w = np.exp(-(z**2) / 2) / np.exp(-(z**2) / 2).sum()
@@ -120,29 +120,29 @@ DUALS: dict[str, Dual] = {
 
 
 def infinite_attention_kernels(x: Array, w_std: float) -> tuple[Array, Array]:
-    """Return the (NNGP, NTK) of a ReLU layer, softmax attention, a mean over positions and a linear output.
+    """Return the NNGP and the NTK of a ReLU layer, softmax attention, a mean over positions and a linear output.
 
-    x : (N, L, d). The ReLU layer acts on each position. The attention weights are the softmax of K_0(x, x). See Hron et
-    al. 2020, with tied keys and the scale d^-1.
+    x : (N, L, d). The ReLU layer acts on each position. The attention weights are the softmax of its kernel K_0(x, x).
+    The formulas are those of Hron et al. 2020 for tied keys and the scale d^-1.
     """
     K = w_std**2 / x.shape[-1] * np.einsum("nic,mjc->nmij", x, x)
     q = np.einsum("nnii->ni", K)
     t, t_dot = _relu(q[:, None, :, None], q[:, None, :], K)
     A = np.exp(np.einsum("nnij->nij", t))
     A /= A.sum(-1, keepdims=True)
-    share = A.mean(1)  # share of each position in the mean over all
+    share = A.mean(1)  # weight of each position in the mean
     k, theta = (np.einsum("ni,nmij,mj->nm", share, a, share, optimize=True) for a in (t, t + K * t_dot))
     return w_std**2 * k, w_std**2 * (2 * k + theta)
 
 
 def infinite_cnn_kernels(x: Array, body: Sequence[str], pool: bool, w_std: float, b_std: float) -> tuple[Array, Array]:
-    """Return the (NNGP, NTK) of 3 x 3 convolutions with zero padding, a mean over pixels and a linear output.
+    """Return the NNGP and the NTK of a network of 3 x 3 convolutions with zero padding and a linear output.
 
-    body : the name of the activation for each convolution, or "mean" for means over 2 x 2 pixels. pool : True for the
-    mean over all pairs of pixels, False for the mean over equal pixels. x : (N, H, W, C). See Novak et al. 2019 and
-    Arora et al. 2019.
+    body : an activation for each convolution, or "mean" for means over 2 x 2 pixels. pool : True if the output layer
+    acts on the mean over pixels, False if it acts on all pixels. x : (N, H, W, C). See Novak et al. 2019 and Arora et
+    al. 2019.
 
-    The function keeps the covariances of all pairs of pixels of two images, (H, W, H, W), or of equal pixels, (H, W).
+    For two images, `cov` contains all pairs of pixels, (H, W, H, W), if `pool`, else pairs of equal pixels, (H, W).
     """
     x = x.astype(np.float64)
     N, C = x.shape[0], x.shape[3]
@@ -174,15 +174,15 @@ def infinite_cnn_kernels(x: Array, body: Sequence[str], pool: bool, w_std: float
 
 
 def _halved(a: Array) -> Array:
-    """Return means over 2 x 2 pixels of both images, (H, W, H, W) -> (H/2, W/2, H/2, W/2)."""
+    """Average over blocks of 2 x 2 pixels of both images, (H, W, H, W) -> (H/2, W/2, H/2, W/2)."""
     H, W = a.shape[0] // 2, a.shape[1] // 2
     return a.reshape(H, 2, W, 2, H, 2, W, 2).mean(axis=(1, 3, 5, 7))
 
 
 def _mean_3x3(a: Array, joint: bool) -> Array:
-    """Return means over 3 x 3 windows with zero padding.
+    """Average over 3 x 3 windows with zero padding.
 
-    The windows move along the last two axes if `joint` is false, and along both pairs of axes together if it is true.
+    If `joint`, `a` is (H, W, H, W) and both images' windows have the same offset. Otherwise, `a` is (H, W).
     """
     H, W = a.shape[-2:]
     p = np.pad(a, 1)
@@ -201,7 +201,7 @@ def layers(a: Mapping[str, Array]) -> list[tuple[Array, Array]]:
 
 
 def forward(weights: Layers, x: Array) -> tuple[Array, list[Array]]:
-    """Return the outputs and the input h of each layer, with z = h W + b and h = relu(z)."""
+    """Return the outputs and the input h of each layer. A layer maps h to z = h W + b; the next input is relu(z)."""
     hs, h = [], x
     for i, (w, b) in enumerate(weights):
         hs.append(h)

@@ -1,4 +1,4 @@
-"""Write the report in Markdown for readers and in JSON for programs."""
+"""Write the results of the benchmarks as a report in Markdown and as data in JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness import Measured
 
 
 def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table with aligned columns, which is also readable in a terminal."""
+    """Return a Markdown table. Its columns are aligned, so that it can also be read in a terminal."""
     widths = [max(len(row[i]) for row in (head, *lines)) for i in range(len(head))]
 
     def line(cells: Sequence[str]) -> str:
@@ -29,7 +29,7 @@ def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def seconds(t: float | None) -> str:
-    """Return a time with three digits and a unit."""
+    """Return a time as text, with three digits and a unit."""
     if t is None:
         return ""
     for scale, unit in ((1.0, "s"), (1e-3, "ms")):
@@ -42,9 +42,9 @@ HEAD = ("side", "time", "time / ours", "interval", "of limit", "target", "error"
 
 
 def timed(name: str, unit: str, sides: Sequence[Measured], limit: float | None = None, entries: float = 0.0) -> str:
-    """Return a section for a row, with a line for each side.
+    """Return the section of the report about a row, with a line for each side.
 
-    limit : the seconds of one unit at the machine's rates. entries : the number of kernel entries.
+    limit : the least seconds per unit at the machine's rates. entries : the number of kernel entries, over all layers.
     """
     lines, notes = [], []
     words = f"Time for one {unit}."
@@ -73,7 +73,7 @@ def timed(name: str, unit: str, sides: Sequence[Measured], limit: float | None =
 
 
 def accuracy(errors: Sequence[Errors]) -> str:
-    """Return the accuracy table with the largest errors of the NTK by kind of pair."""
+    """Return the section with the largest errors of the NTK for each kind of pair."""
     ordered = sorted(errors, key=lambda e: (e.dtype, e.activation != "relu", e.depth, e.side))
     lines = [
         (
@@ -116,9 +116,9 @@ def versions(rows: Sequence[tuple[str, str, list[Measured]]]) -> dict[str, str]:
 
 
 def markdown(about: dict[str, Any], found: dict[str, str], sections: Sequence[str], before: str = "") -> str:
-    """Return the report with this run under its processor's heading.
+    """Return the report, with the results of this run in the section of its processor.
 
-    Sections of other processors in `before` are kept.
+    before : the previous report, from which the sections of other processors are kept.
     """
     where = ", ".join(f"{name}: {value}" for name, value in about.items() if value)
     head = [f"## {about['processor']}", f"{date.today().isoformat()}.  {where}."]

@@ -1,4 +1,4 @@
-"""Map names to rows: the timed rows in TIMED, and also the rows with measured accuracy in ROWS."""
+"""Collect the rows by name: TIMED has those with times, and ROWS also those whose accuracy is measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compare minintk with its peers in one command, and print a table for each row.
+"""Run the benchmarks of minintk and its peers, and print a table for each row.
 
     python benchmarks/run.py                         everything; writes benchmarks/results.md and results.json
     python benchmarks/run.py --quick --rows 'NNGP'   fewer rounds, and only the rows whose name matches
@@ -35,7 +35,7 @@ ACCURACY, IMPORTS = "accuracy of the NTK on hard pairs", "import time (target: 3
 
 
 def main() -> int:
-    """Measure the rows, print and write the results, and return the exit status."""
+    """Measure the selected rows, print and write the results, and return the exit status."""
     parser = argparse.ArgumentParser(description="minintk beside its peers")
     parser.add_argument("--rows", default="", metavar="PATTERN", help="only the rows whose names match")
     parser.add_argument("--list", action="store_true", help="print the rows' names and stop")

@@ -1,9 +1,9 @@
-"""Measure the errors of kernels at every scale of the inputs, without timing. The output is kept in scales.md.
+"""Measure the errors of kernels of inputs scaled by 1e-300 ... 1e300. The output is kept in scales.md.
 
-For each scale s, the rows are u, v, 0, s u, -s u, s (u + 1e-6 v) and s v. The network has one hidden layer and no
+For each scale s, the inputs are u, v, 0, s u, -s u, s (u + 1e-6 v) and s v. The network has one hidden layer and no
 biases. The errors of the NNGP and the NTK are the largest |k - k_true| / sqrt(k_true(x, x) k_true(x', x')), where
-mpmath computes k_true. A cell contains "refused" if the kernel raises a ValueError that names the row. In float32, the
-denominator is at least 1e-38, the smallest number with full precision.
+mpmath computes k_true. A cell contains "refused" if the kernel raises a ValueError that names the input. In float32,
+the denominator is at least 1e-38, about the smallest number with full precision.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ SCALES = [
 
 
 def rows(scale: float, dtype: Any) -> Any:
-    """Return the rows, (7, 4). Entries that exceed the range of float32 are infinite."""
+    """Return the seven inputs, (7, 4), for a scale. Entries that exceed the range of the dtype are infinite."""
     u, v = np.random.default_rng(0).standard_normal((2, 4))
     with np.errstate(over="ignore", under="ignore"):
         return np.array([u, v, 0 * u, scale * u, -scale * u, scale * (u + 1e-6 * v), scale * v]).astype(dtype)
 
 
 def cell(phi: mn.spec.Layer, scale: float, dtype: Any) -> str:
-    """Return the errors of the NNGP and the NTK as text, or the reason why they were not computed."""
+    """Return the errors of the NNGP and the NTK as text, "refused", or "-" if an input is infinite."""
     from tests.kit import oracles_kernels
     from tests.kit.oracles_kernels import exact_kernels
 
@@ -74,7 +74,7 @@ def cell(phi: mn.spec.Layer, scale: float, dtype: Any) -> str:
 
 
 def main() -> None:
-    """Print the table."""
+    """Print the table of errors, a line per scale."""
     columns = [(phi, dtype) for dtype in (np.float64, np.float32) for phi in (mn.ReLU(), mn.Erf(), mn.GELU(), mn.Sin())]
     print("| s | " + " | ".join(f"{type(phi).__name__} {np.dtype(d)}" for phi, d in columns) + " |")
     print("| --- " * (1 + len(columns)) + "|")

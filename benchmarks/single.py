@@ -2,8 +2,8 @@
 
 The networks are MLPs, LeNet-5, a ResNet and AlexNet. A step is one step of full-batch SGD in float32 with momentum .9
 on the mean cross-entropy. A call takes several steps. We compare the change of the outputs, f_T - f_0, or the kernel
-averaged over outputs. PyTorch's sides use channels-last memory, which is faster here. The peer's kernel is J J' with J
-from `vmap` of `grad`, and the peer's linearisation uses `jvp` and `vjp`.
+with the reference. PyTorch's sides use channels-last memory, which is faster here. PyTorch's kernel is J J' with J from
+`vmap` of `jacrev`, and its linearisation uses `jvp` and `vjp`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ours import finished, moved, on_host
 
 @cache
 def inputs(net: Net, shape: tuple[int, ...], n: int, outputs: int, biases: bool) -> Arrays:
-    """Return x : (N, *shape), one-hot y and the weights by name, in float32."""
+    """Return {"x": (N, *shape), "y": one-hot targets, name: weights, ...} in float32."""
     rng = np.random.default_rng(0)
     a = {"x": rng.standard_normal((n, *shape)), "y": np.eye(outputs)[rng.integers(outputs, size=n)]}
     a |= networks.weights(net, shape, rng, biases)
@@ -31,7 +31,7 @@ def inputs(net: Net, shape: tuple[int, ...], n: int, outputs: int, biases: bool)
 
 
 def split(a: Arrays) -> tuple[Any, Any, dict[str, Any]]:
-    """Return (x, y, weights) from a row's inputs."""
+    """Split a row's inputs into (x, y, {name: weights})."""
     return a["x"], a["y"], {name: value for name, value in a.items() if name not in "xy"}
 
 
@@ -39,7 +39,7 @@ def split(a: Arrays) -> tuple[Any, Any, dict[str, Any]]:
 
 
 def _ours(a: Arrays, net: Net) -> tuple[Any, Any]:
-    """Return the network and its theta."""
+    """Return the network in minintk and its theta."""
     import minintk as mn
 
     x, _, weights = split(a)
@@ -51,15 +51,15 @@ def ours(
     a: Arrays, device: str, *, net: Net, lr: float, steps: int, linear: bool = False, compared: bool = True,
     held: bool = True,
 ) -> Work:  # fmt: skip
-    """Return the Work of mn.train.
+    """Return the Work of training with mn.train.
 
-    held : True limits BLAS to one thread, as minintk does. Otherwise, its threads spin.
+    held : True lets minintk limit BLAS to one thread. If False, BLAS uses its own threads, which spin while they wait.
     """
     import minintk as mn
     from minintk import threads
 
     if not held:
-        threads.blas_libraries = list  # type: ignore[assignment]  # hides all libraries
+        threads.blas_libraries = list  # type: ignore[assignment]  # hides the BLAS from minintk
     _, a = moved(a, device)
     network, theta = _ours(a, net)
     model = mn.Linearized(network, theta) if linear else network
@@ -98,7 +98,7 @@ def ours_ntk(a: Arrays, device: str, *, net: Net, full: bool = False) -> Work:
 
 
 def _torch(a: Arrays, net: Net) -> tuple[Any, Any, dict[str, Any], Callable[[Any, Any], Any]]:
-    """Return (x, class indices, weights, f) for PyTorch."""
+    """Return (x, class indices, weights, f) as tensors and a function of PyTorch."""
     import torch
 
     x, y, arrays = split(a)
@@ -112,7 +112,7 @@ def _torch(a: Arrays, net: Net) -> tuple[Any, Any, dict[str, Any], Callable[[Any
 
 
 def torch_loop(a: Arrays, device: str, *, net: Net, lr: float, steps: int, compiled: bool = False) -> Work:
-    """Return the Work of the usual training loop with PyTorch's fused optimiser."""
+    """Return the Work of PyTorch's usual training loop with its fused optimiser."""
     import torch
 
     x, y, weights, f = _torch(a, net)
@@ -141,7 +141,7 @@ def torch_loop(a: Arrays, device: str, *, net: Net, lr: float, steps: int, compi
 
 
 def torch_linear(a: Arrays, device: str, *, net: Net, lr: float, steps: int) -> Work:
-    """Return the Work of training f_0 + J d, with one jvp for the outputs and one vjp for the gradient in each step."""
+    """Return the Work of training f_0 + J d in PyTorch. A step needs one jvp (outputs) and one vjp (gradient)."""
     import torch
     from torch.func import jvp, vjp
 
@@ -164,7 +164,7 @@ def torch_linear(a: Arrays, device: str, *, net: Net, lr: float, steps: int) -> 
 
 
 def torch_ntk(a: Arrays, device: str, *, net: Net) -> Work:
-    """Return the Work of 1/C sum_c J_c J_c', with the gradients of all examples computed together by vmap."""
+    """Return the Work of 1/C sum_c J_c J_c' in PyTorch. `vmap` computes the gradients of all examples together."""
     import torch
     from torch.func import jacrev, vmap
 
@@ -183,7 +183,7 @@ def torch_ntk(a: Arrays, device: str, *, net: Net) -> Work:
 
 
 def jax_ntk(a: Arrays, device: str, *, net: Net, method: str, full: bool = False) -> Work:
-    """Return the Work of nt.empirical_ntk_fn applied to a plain JAX function."""
+    """Return the Work of nt.empirical_ntk_fn, applied to the network as a JAX function."""
     import jax
     import neural_tangents as nt
 
@@ -207,7 +207,7 @@ def jax_ntk(a: Arrays, device: str, *, net: Net, method: str, full: bool = False
 
 
 def _reference(a: Arrays, net: Net) -> tuple[Any, Any, dict[str, Any], Callable[[Any, Any], Any]]:
-    """Return (x, y, weights, f) in float64, for the reference."""
+    """Return (x, y, weights, f) in float64, with f in Autograd's NumPy, to compute the reference."""
     import autograd.numpy as anp
 
     x, y, weights = split({name: value.astype(np.float64) for name, value in a.items()})
@@ -215,9 +215,9 @@ def _reference(a: Arrays, net: Net) -> tuple[Any, Any, dict[str, Any], Callable[
 
 
 def answer(a: Arrays, *, net: Net, lr: float, steps: int, linear: bool = False) -> Arrays:
-    """Return f_T - f_0 : (N, C) for the network, or for its linearisation if `linear`.
+    """Return {"change": f_T - f_0 : (N, C)} for the network, or for its linearisation if `linear`.
 
-    The steps are v <- momentum v + gradient, theta <- theta - lr v.
+    A step is v <- momentum v + gradient, theta <- theta - lr v.
     """
     from autograd import make_vjp
 
@@ -240,7 +240,7 @@ def answer(a: Arrays, *, net: Net, lr: float, steps: int, linear: bool = False) 
 
 
 CORNER = 8
-"""The number of examples whose kernel is compared."""
+"""The number of examples whose kernel is compared with the reference."""
 
 
 def ntk_answer(a: Arrays, *, net: Net, full: bool = False) -> Arrays:
@@ -269,7 +269,7 @@ def _step(
     """Return a row for training steps.
 
     neighbours : the number of processes that keep the cores busy. If it is positive, both libraries also run on one
-    thread, and minintk also runs on BLAS's own threads. That last side is a control with threads that spin.
+    thread. As a control, minintk then also runs with BLAS's own threads, which spin while they wait.
     """
     how: dict[str, Any] = {"net": net, "lr": lr, "steps": steps}
     loop = partial(torch_loop, **how)
@@ -312,8 +312,8 @@ def _ntk(
 ) -> Row:  # fmt: skip
     """Return a row for the empirical NTK.
 
-    methods : the number of neural-tangents' methods to compare with. The other methods are 30 to 500 times slower than
-    ours.
+    methods : the number of entries of METHODS to compare with. The methods left out are 30 to 500 times slower than
+    minintk.
     """
     how: dict[str, Any] = {"net": net, "full": full}
     each = [prod(size) * pixels for _, size, pixels in networks.trace(net, shape)]
@@ -336,12 +336,12 @@ def _ntk(
 
 IMAGE, DIGIT = (32, 32, 3), (28, 28, 1)
 NORMED, PLAIN, TIES = networks.resnet(norm=True), networks.resnet(norm=False), 1e-2
-"""TIES : the tolerance for networks with MaxPool. Rounding decides ties, and each tie changes the answer by about 1e-3.
+"""TIES : the tolerance for networks with MaxPool, where rounding decides ties. A tie changes the answer by about 1e-3.
 """
 SMALL, WIDE = (128, 128, 128, 10), (2048, 2048, 10)
 
 ROWS = (
-    _step("30-64-64-10", networks.mlp(64, 64, 10), (30,), 20, 0.01, 2000),  # a typical size for course exercises
+    _step("30-64-64-10", networks.mlp(64, 64, 10), (30,), 20, 0.01, 2000),  # a typical size in course exercises
     _step("784-128-128-128-10", networks.mlp(*SMALL), (784,), 32, 0.01, 400),
     _step("784-128-128-128-10", networks.mlp(*SMALL), (784,), 32, 0.01, 100, neighbours=2),
     _step("784-2048-2048-10", networks.mlp(*WIDE), (784,), 256, 0.01, 40),

@@ -1,10 +1,10 @@
-"""Run the process of one side. It reads requests, one JSON object per line, and answers each request with one line.
+"""Run in the process of one side: read requests, one JSON object per line, and reply to each with one line.
 
 - prepare: load the inputs, build the work and call it twice. The reply contains the first call's time (including
-  compilation), its error against the reference, and the peak memory of the second call, or of the first if it took 10 s
-- rates: measure the rates of the machine per second
-- answer: do the work once and save its answer, for the rows on accuracy
-- turn: make one untimed call (if requested), then timed calls until the given seconds have passed
+  compilation), its error, and the peak memory of the second call. There is no second call if the first takes 10 s
+- rates: measure the rates of the machine (`ours.rates`)
+- answer: do the work once and save its answer, for rows that measure accuracy
+- turn: make one untimed call (if requested), then timed calls until their times add up to the given seconds
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def build(request: dict[str, Any]) -> Any:
 
 
 def prepare(request: dict[str, Any]) -> tuple[dict[str, Any], Any]:
-    """Return the reply to `prepare` and the Work."""
+    """Return the reply to the request `prepare`, and the Work."""
     import numpy as np
     from harness import VERY_SLOW
 
@@ -69,7 +69,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def turn(work: Any, seconds: float, warm: bool) -> list[float]:
-    """Return the times of single calls in seconds. If `warm`, an untimed call comes first."""
+    """Return the times of calls that take `seconds` or more in total. If `warm`, make an untimed call first."""
     if warm:
         work.run()
     gc.collect()
@@ -85,9 +85,9 @@ def turn(work: Any, seconds: float, warm: bool) -> list[float]:
 
 
 def compare(answer: Any, reference: Any) -> tuple[float, str]:
-    """Return the error of the worst named array and the dtype of the answer.
+    """Return the largest error over the answer's arrays, and the dtype of the answer.
 
-    The error is the largest difference divided by the largest entry of the reference.
+    The error of an array is its largest difference from the reference, divided by the reference's largest entry.
     """
     import numpy as np
 
@@ -121,17 +121,17 @@ def _status(field: str) -> int | None:
 
 
 def resident() -> int | None:
-    """Return the number of bytes of memory that this process holds (Linux only, None elsewhere)."""
+    """Return the memory of this process in bytes, or None if the system is not Linux."""
     return _status("VmRSS")
 
 
 def peak_resident() -> int | None:
-    """Return the peak memory in bytes since `reset_peak` (Linux only, None elsewhere)."""
+    """Return the peak memory of this process since `reset_peak` in bytes, or None if the system is not Linux."""
     return _status("VmHWM")
 
 
 def serve(requests: TextIO, replies: TextIO) -> None:
-    """Answer requests until the stream ends."""
+    """Reply to each request until the stream of requests ends."""
     work: Any = None
     for line in requests:
         request = json.loads(line)
@@ -146,7 +146,7 @@ def serve(requests: TextIO, replies: TextIO) -> None:
                 reply = ours.rates(request["threads"])
             else:
                 reply = {"seconds": turn(work, request["seconds"], request["warm"])}
-        except Exception as error:  # a failure of a side is reported in the table
+        except Exception as error:  # the report lists the failures of sides
             text = str(error).strip().splitlines() or [""]
             reply = {"failed": f"{type(error).__name__}: {text[0][:300]}"}
         replies.write(json.dumps(reply) + "\n")
@@ -155,7 +155,7 @@ def serve(requests: TextIO, replies: TextIO) -> None:
 
 if __name__ == "__main__":
     threads = int(sys.argv[1])
-    if hasattr(os, "sched_setaffinity"):  # gives every library the same cores, whatever its number of threads
+    if hasattr(os, "sched_setaffinity"):  # all libraries use the same cores, whatever their number of threads
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # redirects the output of libraries to the log

@@ -1,6 +1,6 @@
-"""Render plain-text docstrings in the documentation: formulas, tables and examples keep their form.
+"""Convert plain-text docstrings to reStructuredText, and keep the layout of formulas, tables and examples.
 
-A block consists of the lines between two blank lines.  It is one of these:
+A block consists of the lines between two blank lines.  There are five kinds of blocks:
 
     an example        begins with >>>
     set out           indented or in columns, as a formula or a table; shown as written, in fixed width
@@ -28,7 +28,7 @@ RAISED = re.compile(r"^\w+(?:Error|Layer)\b")
 
 
 def escaped(text: str) -> str:
-    """Return plain text as reStructuredText, with … for three dots, since a summary would end at the first dot."""
+    """Escape plain text for reStructuredText. Three dots become …, because Sphinx's summary ends at the first dot."""
     return (
         re.sub(r"([\\*_|`])", r"\\\1", STRESSED.sub("\0\\1\1", text.replace("...", "…")))
         .replace("\0", "*")
@@ -37,7 +37,7 @@ def escaped(text: str) -> str:
 
 
 def inline(text: str) -> str:
-    """Render a paragraph as plain text, except for code in backticks."""
+    """Convert a paragraph: escape the text, and keep code in backticks."""
     out = []
     for i, piece in enumerate(CODE.split(re.sub(r"\s+", " ", text.strip()))):
         code = piece.strip("`")
@@ -48,13 +48,13 @@ def inline(text: str) -> str:
             out.append(f":py:obj:`{code} <{SHORT.get(first, first) if dot else code}{dot}{rest}>`")
         else:
             out.append(f"``{code}``")
-        if i % 2:  # markup must be followed by a space or punctuation, so `x`s does not work
+        if i % 2:  # markup must be followed by a space or punctuation, so `x`s needs a backslash
             out.append("\\ ")
     return "".join(out).removesuffix("\\ ")
 
 
 def blocks(text: str) -> Iterator[list[str]]:
-    """Yield the lines between blank lines; what follows >>> belongs to the example."""
+    """Yield the lines of each block. A line with >>> begins an example, also without a blank line before it."""
     block: list[str] = []
     for line in [*text.splitlines(), ""]:
         starts = line.lstrip().startswith(">>>") and not (block and block[0].lstrip().startswith(">>>"))
@@ -66,7 +66,7 @@ def blocks(text: str) -> Iterator[list[str]]:
 
 
 def set_out(block: list[str]) -> Iterator[tuple[bool, list[str]]]:
-    """Yield (True if the form counts, lines) for the parts of a block that begins at the margin."""
+    """Yield (True if the layout must be kept, lines) for a block that is neither an example nor a heading."""
     forms = [bool(COLUMNS.search(line)) for line in block]
     if all(line.startswith("  ") for line in block) or sum(forms) >= max(2, len(block) / 2):
         yield True, block
@@ -77,7 +77,7 @@ def set_out(block: list[str]) -> Iterator[tuple[bool, list[str]]]:
 
 
 def items(block: list[str]) -> list[tuple[str, str]]:
-    """Return (names, text) for each argument of a block; names is "" for plain text."""
+    """Return (names, text) for each argument in a block. For plain text, `names` is ""."""
     found: list[list[str]] = []
     for line in block:
         if not found or RAISED.match(line) or ARGUMENT.match(line):
@@ -93,7 +93,7 @@ def items(block: list[str]) -> list[tuple[str, str]]:
 
 
 def restructured(text: str) -> list[str]:
-    """Return a docstring's lines as reStructuredText."""
+    """Convert a docstring to lines of reStructuredText."""
     out: list[str] = []
 
     def literal(language: str, lines: list[str]) -> None:
@@ -121,11 +121,11 @@ def restructured(text: str) -> list[str]:
 
 
 def on_docstring(app: Any, what: str, name: str, obj: object, options: Any, lines: list[str]) -> None:
-    """Change the lines of each docstring in place; called by autodoc."""
+    """Convert the lines of a docstring in place. Autodoc calls this for each docstring."""
     lines[:] = restructured("\n".join(lines))
 
 
 def setup(app: Any) -> dict[str, bool]:
-    """Register the extension; called by Sphinx."""
+    """Register the extension. Sphinx calls this."""
     app.connect("autodoc-process-docstring", on_docstring)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,6 +1,6 @@
-"""Write pages that would become outdated if written by hand: one for each internal module, and the gallery.
+"""Generate the pages of internal modules, the list of public names, the gallery and copies of the repository's pages.
 
-Sphinx calls this module before it reads its sources.  Git ignores the pages written here.
+Sphinx calls this module before it reads its sources.  Git ignores the generated pages.
 """
 
 import ast
@@ -25,14 +25,14 @@ from tests.project.surface import MODULES, public  # noqa: E402
 DOCS = ROOT / "docs"
 
 PUBLIC = ("minintk", "analytic")
-"""Packages whose exported names have a page each."""
+"""Packages in which each exported name has its own page."""
 
 SHOWN = (
     "minintk.datasets", "minintk.diagnostics", "minintk.grade", "minintk.more_layers", "minintk.spec.zoo",
     "minintk.testing",
     "minintk.training.checkpoints", "analytic.verify", "analytic.textbook",
 )  # fmt: skip
-"""Modules whose page is part of the public reference."""
+"""Modules that have a page in the public reference."""
 
 
 def written(path: Path, text: str) -> None:
@@ -43,7 +43,7 @@ def written(path: Path, text: str) -> None:
 
 
 def title(text: str, line: str = "=") -> str:
-    """Return a heading."""
+    """Return a heading in reStructuredText, underlined with the character `line`."""
     return f"{text}\n{line * len(text)}\n\n"
 
 
@@ -51,7 +51,7 @@ def title(text: str, line: str = "=") -> str:
 
 
 def modules() -> list[str]:
-    """Return every module of both packages except `__main__` and modules that an import would start."""
+    """Return the names of all modules of both packages except `__main__`, whose import would run a command."""
     found = []
     for package in map(importlib.import_module, PUBLIC):
         found.append(package.__name__)
@@ -60,7 +60,7 @@ def modules() -> list[str]:
 
 
 def importable(name: str) -> bool:
-    """True if a module can be imported here: `numba_kernels` needs an extra, and `gpu_kernels` needs a device."""
+    """True if the module can be imported. Some modules need an extra (`numba_kernels`) or a GPU (`gpu_kernels`)."""
     try:
         importlib.import_module(name)
     except ImportError:
@@ -69,13 +69,13 @@ def importable(name: str) -> bool:
 
 
 def reachable(name: str) -> bool:
-    """True if the name refers to the module; `analytic.kernel` refers to the function of that name."""
+    """True if the attribute of this name is the module. `analytic.kernel`, for example, is a function."""
     parent, _, leaf = name.rpartition(".")
     return inspect.ismodule(getattr(importlib.import_module(parent), leaf, None))
 
 
 def internals() -> None:
-    """Write reference/internals/MODULE.rst, and an index.rst that lists them by folder."""
+    """Write reference/internals/MODULE.rst for each internal module, and an index.rst that lists them by folder."""
     folder = DOCS / "reference" / "internals"
     rooms: dict[str, list[str]] = {}
     for name in modules():
@@ -102,7 +102,7 @@ def internals() -> None:
 
 
 def names() -> None:
-    """Write reference/public/index.rst: every public name once, with its first line."""
+    """Write reference/public/index.rst, a list of all public names with the first lines of their docstrings."""
     text = title("Every name") + "What version 1 keeps; the parameters are in ``tests/project/surface.txt``.\n\n"
     for module in map(importlib.import_module, dict.fromkeys((*PUBLIC, *MODULES))):
         called = sorted(n for n in public(module) if not inspect.ismodule(getattr(module, n)))
@@ -127,7 +127,7 @@ def exported() -> dict[int, str]:
 
 
 def on_skip(app: Any, what: str, name: str, thing: object, skip: bool, options: Any) -> bool | None:
-    """Omit public members from internal pages; called by autodoc for each member."""
+    """Omit public members from the pages of internal modules. Autodoc calls this for each member."""
     here = app.env.current_document.docname
     if what == "module" and here.startswith("reference/internals/") and id(thing) in app.minintk_exported:
         return True
@@ -135,7 +135,7 @@ def on_skip(app: Any, what: str, name: str, thing: object, skip: bool, options: 
 
 
 def filenames() -> dict[str, str]:
-    """Return {name: file} for public names that differ only in case, which some file systems do not distinguish."""
+    """Return {name: file} for classes whose name differs from another only in case, which some file systems ignore."""
     names = [f"{package}.{name}" for package in PUBLIC for name in importlib.import_module(package).__all__]
     count = Counter(name.lower() for name in names)
     return {name: f"{name}-class" for name in names if count[name.lower()] > 1 and name.rpartition(".")[2][0].isupper()}
@@ -145,7 +145,7 @@ def filenames() -> dict[str, str]:
 
 
 def gallery() -> None:
-    """Write gallery/index.md: each example with a figure, its claim, and the command that redraws it."""
+    """Write gallery/index.md, with the claim, the figure, the output and the script of each example with a figure."""
     paths = sorted((ROOT / "examples").glob("*.py"), key=order)
     paths = [path for path in paths if (DOCS / "gallery" / f"{path.stem}.png").exists()]
     cards = "".join(map(thumbnail, paths))
@@ -170,19 +170,19 @@ def order(path: Path) -> tuple[int, str]:
 
 
 def caption(path: Path) -> str:
-    """Return an example's heading."""
+    """Return the heading of an example's section."""
     name = path.stem.replace("_", " ")
     return f"{name[0].upper()}{name[1:]}"
 
 
 def thumbnail(path: Path) -> str:
-    """Return an example's card, which links to its part of the gallery."""
+    """Return the card with an example's figure, which links to the example's section."""
     link = f":link: gallery-{path.stem}\n:link-type: ref\n:img-top: {path.stem}.png\n:img-alt: figure\n"
     return f":::{{grid-item-card}} {caption(path)}\n{link}:::\n\n"
 
 
 def entry(path: Path) -> str:
-    """Return the part of the gallery about one script."""
+    """Return the section of the gallery about one script."""
     doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     claim, _, rest = doc.partition("\n\n")
     about = [part for part in rest.split("\n\n") if not part.startswith("    ")]
@@ -195,7 +195,7 @@ def entry(path: Path) -> str:
 
 
 def plain(text: str) -> str:
-    """Return a line of a docstring as Markdown."""
+    """Convert plain text of a docstring to Markdown, on one line."""
     text = re.sub(r"\s+", " ", text)
     return "".join(
         piece if i % 2 else re.sub(r"([\\*_\[\]<>$|])", r"\\\1", piece)
@@ -216,11 +216,11 @@ COPIED |= {
     path.relative_to(ROOT).as_posix(): "course/kit-" + path.relative_to(ROOT / "course").as_posix().replace("/", "-")
     for path in sorted((ROOT / "course").rglob("*.md"))
 }
-"""Pages of the repository that the site shows as copies, whose links lead to the same files."""
+"""{page of the repository: its copy on the site}. Links in a copy are changed to lead to the same files."""
 
 
 def copied(source: str, target: str) -> None:
-    """Return a page of the repository as a page of the site; raise FileNotFoundError for a broken link."""
+    """Copy a page of the repository to the site and adapt its links. Raises FileNotFoundError for a broken link."""
     home, page = (ROOT / source).parent, DOCS / target
 
     def link(found: re.Match[str]) -> str:
@@ -240,7 +240,7 @@ def copied(source: str, target: str) -> None:
 
 
 def as_handed_out(path: Path, text: str) -> str:
-    """Return a handout in the variant of the seed "public"; each student gets a different variant."""
+    """Return a handout in the variant of the seed "public", with a note that each class gets other variants."""
     sys.path.insert(0, str(ROOT / "course"))
     try:
         handout = importlib.import_module("build").handout
@@ -258,7 +258,7 @@ def as_handed_out(path: Path, text: str) -> str:
 
 
 def notebooks() -> None:
-    """Write course/notebooks.md: all notebooks of course/ for download and, if the repository is known, for Colab."""
+    """Write course/kit-notebooks.md with links to all notebooks of course/ and, if a repository is known, to Colab."""
     source = (
         tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"].get("urls", {}).get("Source")
     )
@@ -279,7 +279,7 @@ def notebooks() -> None:
 
 
 def on_start(app: Any, config: Any) -> None:
-    """Write all pages; called by Sphinx once its configuration is read."""
+    """Write all generated pages. Sphinx calls this once it has read its configuration."""
     config.autosummary_filename_map = filenames()
     app.minintk_exported = exported()
     internals()
@@ -291,7 +291,7 @@ def on_start(app: Any, config: Any) -> None:
 
 
 def on_source(app: Any, page: str, source: list[str]) -> None:
-    """Redirect links to a page in course/ to the site's copy; called by Sphinx for each page that it reads."""
+    """Redirect links to pages in course/ to their copies on the site. Sphinx calls this for each page that it reads."""
     home = (DOCS / page).parent
 
     def link(found: re.Match[str]) -> str:
@@ -303,16 +303,16 @@ def on_source(app: Any, page: str, source: list[str]) -> None:
 
 
 def on_page(app: Any, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
-    """Remove the links back from listings of source code; called by Sphinx for each page that it writes.
+    """Remove the links from source code back to the documentation. Sphinx calls this for each page that it writes.
 
-    These links name an object by its defining module, but `minintk.models.empirical.ntk` is listed as `minintk.ntk`.
+    These links name the module that defines an object, but the page of `minintk.models.empirical.ntk` is `minintk.ntk`.
     """
     if page.startswith("_modules/") and "body" in context:
         context["body"] = re.sub(r'<a class="viewcode-back".*?</a>', "", context["body"])
 
 
 def on_collect(app: Any) -> list[Any]:
-    """Omit modules without source, such as `builtins`; called by Sphinx before it writes the listings."""
+    """Omit modules without source code, such as `builtins`. Sphinx calls this before it writes pages of source code."""
     listed = getattr(app.env, "_viewcode_modules", {})
     for name in [name for name, entry in listed.items() if not entry]:
         del listed[name]
@@ -320,7 +320,7 @@ def on_collect(app: Any) -> list[Any]:
 
 
 def setup(app: Any) -> dict[str, bool]:
-    """Register the extension; called by Sphinx."""
+    """Register the extension. Sphinx calls this."""
     app.connect("config-inited", on_start)
     app.connect("source-read", on_source)
     app.connect("autodoc-skip-member", on_skip)

@@ -1,4 +1,4 @@
-"""Typeset the notes and the handouts as PDF files: Markdown to typst by pandoc, typst to PDF.
+"""Typeset the notes and the handouts as PDF files. Pandoc converts Markdown to typst, and typst writes the PDF.
 
     python3 make.py python docs/notes/pdf.py OUT [--seed SEED]
 
@@ -48,7 +48,7 @@ NOTE = re.compile(r"^```\{note\}\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 
 
 def to_typst(text: str) -> str:
-    """Translate a page of the site to typst, without its links to other pages."""
+    """Convert a page of the site to typst, and remove its links to other pages."""
     text = re.sub(r"(?<!!)\[([^\]]+)\]\((?!https?:)[^)]*\)", r"\1", text)
     text = FIGURE.sub(figure, text)
     text = NOTE.sub(lambda m: f"*{m[1].strip()}*\n", text)
@@ -63,23 +63,23 @@ def to_typst(text: str) -> str:
 
     found = pypandoc.convert_text(BOX.sub(kept, text), "typst", format=kind)
     found = re.sub(r"BOX(\d+)BOX", lambda m: boxes[int(m[1])], found)
-    found = found.replace("#h(0em)", "thick")  # pandoc's thick space, which would remove the relation's own space
-    # pandoc's bar is a relation, whose spaces look wrong around norms; [\|] is a large bar, and text.  A space at
-    # the end of a formula would display it
+    found = found.replace("#h(0em)", "thick")  # pandoc's thick space; it would cancel the space that a relation has
+    # Pandoc's bar \| is a relation, whose spaces look wrong around norms, so `vbar` replaces it. A large bar [\|] is
+    # kept. No space may remain at the end of a formula, because typst would then display it on its own line.
     found = re.sub(r"(?<!\[)\\\| *(?=[\^_])", "vbar", found)
     found = re.sub(r"(?<!\[)\\\|(?=\w)", "vbar ", found)
     return re.sub(r"(?<!\[)\\\|", "vbar", re.sub(r"(?<=\w)\\\|", " vbar", found))
 
 
 def figure(found: re.Match[str]) -> str:
-    """Return an image with its caption, as wide as the text for two or more panels, otherwise two thirds as wide."""
+    """Return an image with its caption. It is as wide as the text if it has several panels, else two thirds as wide."""
     size = re.search(r'viewBox="0 0 (\d+)', (NOTES / found[1]).read_text(encoding="utf-8"))
     width = "100%" if size and int(size[1]) > 400 else "66%"
     return f"![{' '.join(found[2].split())}]({found[1]}){{width={width}}}\n"
 
 
 def compiled(parts: list[str], title: str, path: Path) -> None:
-    """Typeset the parts, in typst, as one PDF file."""
+    """Typeset the parts, which are typst code, as one PDF file."""
     head = f'#set document(title: "{title}")\n'
     source = NOTES / f".{path.stem}.typ"  # in the figures' folder, because paths are relative
     source.write_text(head + LOOK + "\n\n".join(parts), encoding="utf-8")
@@ -90,7 +90,7 @@ def compiled(parts: list[str], title: str, path: Path) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Write the files that the arguments request."""
+    """Write the PDF files to the folder that the arguments name."""
     from build import folders, handout
     from minintk.grade import load
 

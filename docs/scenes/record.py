@@ -1,4 +1,4 @@
-"""Record the scenes of docs/scenes.md: runs of networks, at every position of the sliders.
+"""Record the scenes of docs/scenes.md: train the networks for every position of the sliders.
 
     python docs/scenes/record.py [widths] [alphas] [rates]        writes docs/scenes/NAME.json, a minute or two each
 
@@ -29,17 +29,17 @@ STEP = 0.5
 
 
 def row(a: Any, digits: int = 3) -> list[float]:
-    """Return rounded numbers for JSON."""
+    """Return the entries of an array as a flat list, rounded to this many digits."""
     return [float(f"{v:.{digits}g}") for v in np.asarray(a, dtype=np.float64).ravel()]
 
 
 def circle(angles: Any) -> Any:
-    """Return points on the circle of radius sqrt(2), (N, 2)."""
+    """Return the points (N, 2) at these angles on the circle of radius sqrt(2)."""
     return np.sqrt(2) * np.stack([np.cos(angles), np.sin(angles)], axis=1)
 
 
 def widths(ns: Sequence[int] = WIDTHS, times: Sequence[int] = TIMES) -> Scene:
-    """Record networks, their linearisations and the band of infinite width: f against an angle."""
+    """Record outputs against the angle of x, for networks, their linearisations and the ensemble at infinite width."""
     angles = np.array([-2.4, -1.5, -0.4, 0.6, 1.3, 2.5])
     y = np.array([[0.8], [-0.6], [0.7], [-0.7], [0.2], [0.9]])
     grid = np.linspace(-np.pi, np.pi, 73)
@@ -77,14 +77,14 @@ def widths(ns: Sequence[int] = WIDTHS, times: Sequence[int] = TIMES) -> Scene:
 
 ALPHAS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 ALONG = (0, 2, 5, 10, 20, 50, 100, 200, 500)
-"""Recorded times, in steps at the rate 0.1 / lambda_max."""
+"""The steps that are recorded. The rate is 0.1 / lambda_max."""
 
 
 def alphas(which: Sequence[float] = ALPHAS, times: Sequence[int] = ALONG) -> Scene:
-    """Record a ReLU network of 60 neurons that learns three: where neurons point, and how much they weigh, by alpha.
+    """Record the directions and weights of 60 ReLU neurons that learn a teacher of three, for each alpha.
 
-    alpha (f - f_0) learns the same targets: large alpha is lazy, small alpha moves the neurons (Chizat, Oyallon and
-    Bach 2019).  A neuron a phi(w x) is the point |a| w with the sign of a; the network is a sum over such points.
+    alpha (f - f_0) learns the same targets for every alpha.  At large alpha training is lazy, at small alpha the
+    neurons move (Chizat, Oyallon and Bach 2019).  A neuron `a` phi(w x) is drawn at |a| w with the sign of `a`.
     """
     rng, n = np.random.default_rng(1), 60
     x = circle(rng.uniform(-np.pi, np.pi, 40))
@@ -117,7 +117,7 @@ BATCH = (1, 3, 10, 30)
 
 
 def rates(ns: Sequence[int] = SIZES, steps: Sequence[int] = BATCH) -> Scene:
-    """Record the loss against the rate after some steps, by width, for muP and for PyTorch's weights at one rate."""
+    """Record the loss after some steps against the rate at each width, in muP and in the standard parametrization."""
     x, y = mn.datasets.digits(dtype=np.float32).subset(100, np.random.default_rng(0)).one_hot()
     frames = list[dict[str, Any]]()
     for n in ns:
@@ -130,7 +130,7 @@ def rates(ns: Sequence[int] = SIZES, steps: Sequence[int] = BATCH) -> Scene:
                 losses = dict.fromkeys(steps, float("inf"))
                 try:
                     with warnings.catch_warnings(), np.errstate(all="ignore"):
-                        warnings.simplefilter("ignore", RuntimeWarning)  # rates too large are a part of the picture
+                        warnings.simplefilter("ignore", RuntimeWarning)  # the scene includes rates that are too large
                         for snap in mn.train(
                             net, theta0, x, y, loss=mn.mse, optimizer=mn.SGD(lr / 16), steps=max(steps)
                         ):

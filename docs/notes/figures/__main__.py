@@ -1,4 +1,4 @@
-"""Redraw the figures of the notes, and print the measured numbers.
+"""Redraw the figures of the notes, and print the measured values that the notes quote.
 
     python3 make.py python docs/notes/figures [CHAPTER ...]
 

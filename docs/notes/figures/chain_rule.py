@@ -1,4 +1,4 @@
-"""Draw the figures of chapter 1: the error of differences, the cost of a gradient, a convolution as a matrix."""
+"""Draw the figures of chapter 1: errors of finite differences, the cost of a gradient, a convolution as a matrix."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EPSILON = float(np.finfo(np.float64).eps)
 
 
 def network(n: int, N: int = 32) -> tuple[mn.Network, Host, Host, Host]:
-    """Return a tanh network of width n with N digits and their labels."""
+    """Return a tanh network of width n, its parameters, N digits and their labels."""
     x, y = mn.datasets.digits().subset(N, np.random.default_rng(0)).one_hot()
     net = mn.Network(mn.Sequential(mn.Dense(n, w_std=1.5), mn.Tanh(), mn.Dense(n), mn.Tanh(), mn.Dense(10)), (64,))
     return net, net.init(np.random.default_rng(1)), x.reshape(N, 64), y
@@ -27,7 +27,7 @@ def gradient(net: mn.Network, theta: Host, x: Host, y: Host) -> Host:
 
 
 def differences() -> None:
-    """Draw the error of one-sided and of central differences against h, with both terms of Theorem 1."""
+    """Draw the errors of one-sided and central differences against the step h, and the terms of Theorem 1's bound."""
     net, theta, x, y = network(64)
     v = np.random.default_rng(2).standard_normal(net.size)
     v /= np.linalg.norm(v)
@@ -57,7 +57,7 @@ def differences() -> None:
 
 
 def cost() -> None:
-    """Draw the cost of a gradient, in processor time of forward passes, against the number of parameters."""
+    """Draw the CPU time of a gradient, divided by that of a forward pass, against the number of parameters."""
     sizes, ratios = [], []
     for n in (32, 64, 128, 256, 512):
         net, theta, x, y = network(n, 512)
@@ -85,7 +85,7 @@ def cost() -> None:
 
 
 def convolution() -> None:
-    """Draw the matrix of a 3 x 3 convolution on a 6 x 6 image, with one colour for each weight."""
+    """Draw the matrix of a 3 x 3 convolution on a 6 x 6 image, in a colour for each of the nine weights."""
     net = mn.Network(mn.Sequential(mn.Conv2d(1, 3), mn.Flatten()), (6, 6, 1), mn.Standard())
     theta = np.arange(1.0, 10.0)
     matrix = np.asarray(net(theta, np.eye(36).reshape(36, 6, 6, 1))).T

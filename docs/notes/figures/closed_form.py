@@ -1,4 +1,4 @@
-"""Draw the figures of chapter 4: modes of the error, ensemble and posterior, the learning curve on digits."""
+"""Draw the figures of chapter 4: modes of the error, ensemble and posterior, and the learning curve on digits."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ EXACT = mn.Solver(rtol=1e-6, atol=1e-9)
 
 
 def spec(n: int, b_std: float = 0.0) -> mn.Sequential:
-    """Build one hidden layer of n erf units."""
+    """Return the spec of a network with one hidden layer of n erf units."""
     return mn.Sequential(mn.Dense(n, w_std=1.5, b_std=b_std), mn.Erf(), mn.Dense(1))
 
 
 def modes() -> None:
-    """Draw the error along three eigenvectors of Theta while real networks train, and the theory's exponentials."""
+    """Draw the error of real networks in training along three eigenvectors of Theta, and the theory's exponentials."""
     x, y = mn.datasets.digits().pca(8).on_sphere().subset(24, np.random.default_rng(0)).parity()
     figure, axes = panels(2)
     times = np.geomspace(0.3, 300, 13)
@@ -43,7 +43,7 @@ def modes() -> None:
 
 
 def ensemble(networks: int = 100, n: int = 1024) -> None:
-    """Draw the mean and deviation on a circle of trained networks, of the theory, and of the NNGP posterior."""
+    """Draw mean and standard deviation on a circle, for trained networks, the theory and the NNGP posterior."""
     angles = np.linspace(0, 2 * np.pi, 61)
     line_x, at = np.stack([np.cos(angles), np.sin(angles)], axis=1) * 2**0.5, np.array([4, 16, 27, 40, 52])
     x, y = line_x[at], np.array([[1.0], [-0.5], [0.5], [-1.0], [0.8]])
@@ -81,7 +81,7 @@ def ensemble(networks: int = 100, n: int = 1024) -> None:
 
 
 def digits(sizes: tuple[int, ...] = (16, 32, 64, 128, 256, 512), draws: int = 20) -> None:
-    """Draw test errors of kernel regression on ten digits against the number of examples."""
+    """Draw the test errors of kernel regression on all ten digits against the number of examples, and the theory."""
     x, y = mn.datasets.digits().on_sphere().one_hot()
     y = y - 0.1
     figure, axes = panels(2)

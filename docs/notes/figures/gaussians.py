@@ -1,4 +1,4 @@
-"""Draw the figures of chapter 2: random functions, excess kurtosis against 15/n, tangent kernels against sqrt(3/n)."""
+"""Draw the figures of chapter 2: random functions, excess kurtosis and fluctuations of tangent kernels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import minintk as mn
 
 
 def relu(n: int, depth: int = 1) -> mn.Sequential:
-    """Build a ReLU network whose hidden weights have variance 2, so that the variance is the same in all layers."""
+    """Return the spec of a ReLU network with hidden weights of variance 2, so that all layers have equal variance."""
     hidden = [layer for _ in range(depth) for layer in (mn.Dense(n, w_std=2**0.5), mn.ReLU())]
     return mn.Sequential(*hidden, mn.Dense(1))
 
@@ -35,13 +35,13 @@ def functions() -> None:
 
 
 def kurtosis(widths: tuple[int, ...] = (2, 4, 8, 16, 32, 64), draws: int = 400_000) -> None:
-    """Draw the excess kurtosis of a one-layer ReLU network's output against 15/n, in twenty groups of draws."""
+    """Draw the excess kurtosis of a one-layer ReLU network's output, from twenty groups of draws, and 15/n."""
     x, rng, found = np.ones((1, 1)), np.random.default_rng(3), []
     for n in widths:
         net, groups = mn.Network(relu(n), (1,)), []
         for _ in range(20):
             f = np.asarray(net(net.init(rng, ensemble=draws // 20), x)).ravel()
-            groups.append(np.mean(f**4) - 3.0)  # E f^2 = 1 exactly, so no ratio is needed and there is no bias
+            groups.append(np.mean(f**4) - 3.0)  # unbiased, because E f^2 = 1 exactly and needs no estimate
         found.append(groups)
     values = np.array(found)
     figure, (axes,) = panels(1, 4.4)
@@ -56,7 +56,7 @@ def kurtosis(widths: tuple[int, ...] = (2, 4, 8, 16, 32, 64), draws: int = 400_0
 
 
 def kernels(widths: tuple[int, ...] = (16, 32, 64, 128, 256, 512), seeds: int = 2000) -> None:
-    """Draw the deviation of the tangent kernel of one input from its limit, at depths 1 and 3."""
+    """Draw the rms deviation of a single input's tangent kernel from its limit, at depths 1 and 3, and sqrt(3/n)."""
     x, rng = np.ones((1, 1)), np.random.default_rng(4)
     figure, (axes,) = panels(1, 4.4)
     for at, depth in enumerate((1, 3)):

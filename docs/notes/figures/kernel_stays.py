@@ -1,4 +1,4 @@
-"""Draw the figures of chapter 3: movements in training, and two networks that distinguish the bound from the rate."""
+"""Draw the figures of chapter 3: movements in training, and two cases that distinguish the bound from the rate."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ WIDTHS, SEEDS, TIMES = (64, 128, 256, 512, 1024), 12, np.geomspace(0.5, 40, 10)
 
 
 def digits(N: int = 16) -> tuple[Host, Host]:
-    """Return N digits on the sphere |x|^2 = d, eight principal components each, with labels +-1 for even and odd."""
+    """Return N digits as d = 8 principal components on the sphere |x|^2 = d, with labels +-1 for even and odd."""
     return mn.datasets.digits().pca(8).on_sphere().subset(N, np.random.default_rng(0)).parity()
 
 
 def trained(n: int, phi: Any, *, positive: bool = False) -> dict[str, Host]:
-    """Return relative movements (SEEDS, T) of kernel, features and weights in gradient flow at width n.
+    """Return how far kernel, features and weights move in gradient flow at width n : {name: (SEEDS, T)}.
 
-    positive : replace the output weights by their absolute values, and centre the outputs, F = f - f_0.
+    positive : True replaces the output weights by their absolute values and trains F = f - f_0.
     """
     x, y = digits()
     net = mn.Network(mn.Sequential(mn.Dense(n), phi, mn.Dense(1)), (x.shape[1],))

@@ -1,4 +1,4 @@
-"""Draw the figures of chapter 5: kernel movement against gamma, features in the plane, distance to linearisation."""
+"""Draw the figures of chapter 5: the kernel's movement, features in the plane, and the distance to linearisation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GAMMAS, WIDTHS, SEEDS = 2.0 ** np.arange(-2, 9), (64, 1024, 16384), 8
 
 
 def moved(n: int, gamma: float) -> Host:
-    """Return |Theta_t - Theta_0| / |Theta_0| (SEEDS,) when the loss of F = alpha (f - f_0) has fallen to a tenth."""
+    """Return |Theta_t - Theta_0| / |Theta_0| (SEEDS,) at the time t at which the loss of F has fallen to a tenth."""
     x, y = digits(8)
     net = mn.Network(mn.Sequential(mn.Dense(n), mn.Tanh(), mn.Dense(1)), (8,))
     theta0, alpha = net.init(np.random.default_rng(n), ensemble=SEEDS), gamma / np.sqrt(n)
@@ -34,7 +34,7 @@ def moved(n: int, gamma: float) -> Host:
 
 
 def knob() -> None:
-    """Draw kernel movement against gamma = alpha sqrt(n), with A / gamma^2 + B / (gamma sqrt(n))."""
+    """Draw the kernel's movement against gamma = alpha sqrt(n), and the fit A / gamma^2 + B / (gamma sqrt(n))."""
     figure, (axes,) = panels(1, 4.8, 3.4)
     found = np.array([[moved(n, float(g)) for g in GAMMAS] for n in WIDTHS])
     root, large = np.sqrt(np.array(WIDTHS, float))[:, None], GAMMAS >= 4
@@ -57,7 +57,7 @@ def knob() -> None:
 
 
 def plane(n: int = 250) -> None:
-    """Draw |a_j| w_j of a ReLU network before and after training, for a small and a large gamma."""
+    """Draw the points |a_j| w_j of a ReLU network's neurons before and after training, for small and large gamma."""
     angles = np.deg2rad([10, 130, 200, 310])
     x, y = np.sqrt(2) * np.stack([np.cos(angles), np.sin(angles)], 1), np.array([[1.0], [-1.0], [1.0], [-1.0]])
     net = mn.Network(mn.Sequential(mn.Dense(n), mn.ReLU(), mn.Dense(1)), (2,))
@@ -85,7 +85,7 @@ def plane(n: int = 250) -> None:
 
 
 def linearisation(n: int = 64, alphas: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)) -> None:
-    """Draw sup over t of the distance between F and the solution with the initial kernel, against alpha."""
+    """Draw the largest distance over t between F_t and the solution with the initial kernel, against alpha."""
     x, y = digits(8)
     net = mn.Network(mn.Sequential(mn.Dense(n), mn.Tanh(), mn.Dense(1)), (8,))
     theta0, times = net.init(np.random.default_rng(7), ensemble=SEEDS), np.geomspace(0.5, 40, 10)

@@ -1,4 +1,4 @@
-"""Draw the figures of chapter 6: features under three tables, spectral norms, transfer of learning rates."""
+"""Draw the figures of chapter 6: features in three scalings, spectral norms, and transfer of learning rates."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from minintk.diagnostics import power_law, spectral_norms
 
 WIDTHS, SEEDS, LR = (64, 128, 256, 512, 1024), 12, 0.5
 
-# the multipliers of hidden and output weights are n^-1/2 times these powers of n; the rates are lr times powers of n
+# {scaling: (powers of n that multiply n^-1/2 for hidden and output weights, powers of n that multiply lr)}
 TABLES = {"NTK": ((0, 0), (0, 0, 0)), "means": ((-0.5, -0.5), (1, 2, 1)), "muP": ((0, -0.5), (1, 1, 1))}
 
 
 def network(n: int, table: str, outputs: int = 1) -> tuple[mn.Network, dict[str, float]]:
-    """Return a network with two hidden layers of n tanh units, and the rates of its weights from the table."""
+    """Return a network with two hidden layers of n tanh units, and the factor of lr for each of its weights."""
     (hidden, output), rates = TABLES[table]
     layers = mn.Dense(n), mn.Tanh(), mn.Dense(n, w_std=n**hidden), mn.Tanh(), mn.Dense(outputs, w_std=n**output)
     net = mn.Network(mn.Sequential(*layers), (64,))
@@ -25,7 +25,7 @@ def network(n: int, table: str, outputs: int = 1) -> tuple[mn.Network, dict[str,
 
 
 def start(net: mn.Network, n: int) -> Host:
-    """Draw SEEDS networks whose output weights are a tenth of the table's, so that outputs begin below the targets."""
+    """Draw theta for SEEDS networks. Output weights are divided by ten, so that outputs start below the targets."""
     theta0 = net.init(np.random.default_rng(n), ensemble=SEEDS)
     output = net.layout.unpack(theta0)["4.W"]
     output *= 0.1
@@ -38,7 +38,7 @@ def task(N: int = 32) -> tuple[Host, Host]:
 
 
 def features() -> None:
-    """Draw the size of h2 at the start and of its change in ten steps, against the width, for three tables."""
+    """Draw the rms of h2 at the start, and of its change in ten steps, against the width in three scalings."""
     x, y = task()
     figure, (first, change) = panels(2)
     for at, table in enumerate(TABLES):
@@ -67,7 +67,7 @@ def features() -> None:
 
 
 def first_layer() -> None:
-    """Print the exponent of the change of h1 if every sum over units is a mean, after 1, 10 and 30 steps."""
+    """Print the exponent in n of the change of h1 after 1, 10 and 30 steps, in the scaling "means"."""
     x, y = task()
     for steps in (1, 10, 30):
         moved = []
@@ -85,7 +85,7 @@ def first_layer() -> None:
 
 
 def norms() -> None:
-    """Draw |W| and |dW| over sqrt(fan_out / fan_in), at the start and for the first step, for two tables."""
+    """Draw the initial |W| and the first step's |dW|, divided by sqrt(fan_out / fan_in), in two scalings."""
     x, y = task()
     figure, axes = panels(2)
     for axis, table in zip(axes, ("NTK", "muP"), strict=True):
@@ -132,7 +132,7 @@ def transfer(widths: tuple[int, ...] = (64, 256, 1024)) -> None:
             for lr in rates:
                 try:
                     with warnings.catch_warnings(), np.errstate(all="ignore"):
-                        warnings.simplefilter("ignore")  # rates that diverge are part of the figure
+                        warnings.simplefilter("ignore")  # the figure includes rates at which training diverges
                         *_, end = mn.train(
                             net, theta0, x, y, loss=mn.mse, optimizer=mn.SGD(float(lr)), steps=20, every=20
                         )
