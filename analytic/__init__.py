@@ -3,14 +3,14 @@
 Reading order:
 
     textbook     the recursion as the papers print it, in plain NumPy
+    recursion    the steps that layers become
     vectors      the recursion for fully connected networks, exact and fast
     images       the recursion over pairs of pixels
-    streaming    kernels on disk and in other processes
-    kernel       the public interface: `kernel(spec)`
+    kernels      the public interface: `kernel(spec)`
     training     closed-form training, Gaussian processes
-    large        regression with kernels that do not fit into memory
+    large        kernels on disk and in other processes, and regression with kernels that do not fit into memory
     limits       moving features, finite width
-    curves       eigenvalues, and what they predict: test loss against steps, parameters and examples
+    curves       eigenvalues, and the test loss that they predict against steps, parameters and examples
     phases       deep networks: fixed points, depth scales, critical initialisations
 """
 

@@ -61,7 +61,7 @@ class Derivatives(NamedTuple):
 
 
 def program(spec: s.Layer, parametrization: Parametrization, shape: Shape) -> Program:
-    """Return the recursion's steps for examples of `shape`, or raise UnsupportedLayer if the spec has no recursion."""
+    """Return the recursion's steps for examples of `shape`; raise UnsupportedLayer if there are none for the spec."""
     by = tuple((lower.dispatch(type(layer)), pointwise.dispatch(type(layer))) for layer in every(spec))
     return _program(spec, parametrization, shape, by)
 
@@ -85,7 +85,7 @@ def _program(spec: s.Layer, parametrization: Parametrization, shape: Shape, by: 
 
 
 class Wider(Parametrization):
-    """Parametrization that uses 16 times the layers' widths.   seen : (place, rate) of each row."""
+    """Parametrization for 16 times the hidden widths.   seen : (place, learning rate) of each row."""
 
     def __init__(self, of: Parametrization) -> None:
         self.of, self.seen = of, set[tuple[str, float]]()
@@ -145,7 +145,7 @@ class Kernel:
     root mean square is below 1e-135 or above 1e149.
 
     On a CPU the bits of the result depend only on inputs, libraries and processor, not on the number of threads or
-    other work; `store` and `executor` give the same bits as the plain call.
+    other work.  A call with `store` or `executor` gives the same bits as one without.
 
     With Numba (`pip install minintk[fast]`), image kernels of closed-form activations take a fifth of the time. Small
     kernels benefit only after Numba has been loaded.
@@ -157,7 +157,7 @@ class Kernel:
         MB.  MemoryError is raised before the pairs are computed if the result and the working arrays do not fit.
     out : an array (for `both`, a pair) of the result's shape and precision, for instance a numpy.memmap.
     store : a folder for the result and a record of the finished blocks.  If the process is killed, the same call
-        resumes and gives the same bytes; processes with the same store share its blocks (docs/long-runs.md).  The
+        resumes and gives the same bytes; processes with the same store share the work (docs/long-runs.md).  The
         result is a read-only numpy.memmap of nngp.npy or ntk.npy in this folder.
     progress : called as progress(tiles done, tiles in total), from several threads but never concurrently.
     executor : a `concurrent.futures.Executor` that computes blocks of the result on one core each; this process's
@@ -354,7 +354,7 @@ class Kernel:
         return program(self.spec, self.parametrization, shape)
 
     def _inputs(self, x1: Array, x2: Array | None) -> tuple[Examples, Program]:
-        """Check the inputs; return them with their steps.  With masks, x2 is treated as new data even if x2 is x1."""
+        """Check the inputs; return them and the steps.  With masks, x2 is treated as new data even if x2 is x1."""
         inputs = Examples(x1, x2)
         steps = self._program(inputs.example)
         return (inputs if x2 is None or not has_masks(steps) else Examples(x1, x2[:])), steps
@@ -365,7 +365,7 @@ class Kernel:
 
     def _kernels(
         self, x1: Array, x2: Array | None, wanted: Wanted, store: Store = None, executor: Executor | None = None
-    ) -> list[Any]:  # one entry per kernel, None unless wanted
+    ) -> list[Any]:  # one entry per kernel, None if not requested
         """Check the inputs, and compute the kernels of images or vectors, by blocks for a store or an executor."""
         inputs, steps = self._inputs(x1, x2)
         if wanted.asked[1]:
@@ -376,7 +376,7 @@ class Kernel:
                 return wanted.arrays(inputs, 0)
             if images:
                 return image_kernels(steps, inputs, wanted)
-            wanted.check(inputs, working_memory(inputs))  # before the rows pass through all layers
+            wanted.check(inputs, working_memory(inputs))  # fail before the rows pass through all layers
             return vector_kernels(steps, inputs, wanted)
         if (by_blocks := through("blocks")) is None:
             raise ImportError("store and executor need analytic.large, which was taken away: leave them out")

@@ -37,7 +37,7 @@ def nngp_and_ntk(spec: s.Layer, x1: Array, x2: Array | None = None) -> tuple[Arr
     x = x1 if x2 is None else np.concatenate([x1, x2])
     if x.ndim not in (2, 4) or 0 in x.shape[1:]:
         raise ValueError(f"x1 expects vectors (N, d) or images (N, H, W, C), got shape {x1.shape}")
-    out_shape(spec, x.shape[1:])  # ValueError if layers do not fit
+    out_shape(spec, x.shape[1:])  # raises ValueError if the layers do not fit
     images = x if x.ndim == 4 else x[:, None, None, :]
     K = np.einsum("nhwc,mijc->nmhwij", images, images) / x.shape[-1]
     Theta = np.zeros_like(K)

@@ -38,7 +38,7 @@ def closed(least: float, most: float) -> tuple[Host, Host]:
     last = least * (np.sin(SLOPE) * np.cosh(end) - 1 + 1j * np.cos(SLOPE) * np.sinh(end))
     angle, turn = _panels(float(np.angle(last)), 0.0, 3)
     arc = abs(last) * np.exp(1j * angle)
-    # the sign is negative because counterclockwise is from right to left here
+    # the sign is negative because the counterclockwise direction is from right to left here
     return np.concatenate([z, arc]), np.concatenate([dz, 1j * arc * turn]) / -np.pi
 
 

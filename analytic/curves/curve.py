@@ -31,7 +31,7 @@ class LearningCurve:
         """Return the test loss at times t, () or (T,), of gradient flow on the training loss from f = 0.
 
         T steps of gradient descent at rate lr correspond to t = T lr if lr lambda << 1.  t = inf is the end of training
-        and gives ridge(0).  ValueError unless t is a number >= 0 or a one-dimensional array of numbers >= 0.
+        and gives ridge(0).  Raises ValueError unless t is a number >= 0 or a one-dimensional array of numbers >= 0.
         """
         axis = times(t)
         return np.array([self._at(float(one)) for one in axis.ravel()]).reshape(axis.shape)
@@ -39,7 +39,7 @@ class LearningCurve:
     def ridge(self, ridge: float = 0.0) -> float:
         """Return the test loss of regression with k + ridge I, as in `eigenlearning`; ridge = 0 gives `flow(inf)`.
 
-        With infinitely many examples, ridge must be 0.  ValueError otherwise, and for a negative ridge.
+        Raises ValueError for a negative ridge, and for ridge > 0 with infinitely many examples.
         """
         ridge, e = number("ridge", ridge, zero=True), self.equivalent
         if ridge and isinf(e.N):
@@ -58,7 +58,7 @@ class LearningCurve:
             q_j = 1 - 2 lr z_j + lr^2 (1 + 1/batch) z_j^2,    z_j eigenvalues of A = Lambda^1/2 W W' Lambda^1/2
 
         This loss is exact in the mean for Gaussian inputs and given W.  Sums over z_j become integrals in the limit.
-        ValueError for finite `examples`, an lr that is too large, or steps other than integers from 0 to 10^6.
+        Raises ValueError for finite `examples`, an lr that is too large, or steps other than integers from 0 to 10^6.
         """
         if not isinf(self.equivalent.N):
             raise ValueError(
@@ -98,9 +98,9 @@ def learning_curve(
 
     The formulas hold for Gaussian phi_k as width and examples grow; corrections are of order 1/width and 1/examples.
     For other phi_k, the formulas are approximate, as for `eigenlearning`, which is the case width = inf, t = inf.  A
-    network in the lazy regime differs, because its kernel fluctuates and it has as many features as parameters.
-    ValueError unless powers are (K,) and >= 0, noise is >= 0, and sizes are whole numbers or inf.  Sources: Bordelon,
-    Atanasov and Pehlevan 2024 (flow), Paquette et al. 2024 (SGD), Simon et al. 2023 (ridge).
+    network in the lazy regime differs, because its kernel fluctuates and it has as many features as parameters.  Raises
+    ValueError unless powers are (K,) and >= 0, noise >= 0, and sizes whole numbers or inf.  Sources: Bordelon, Atanasov
+    and Pehlevan 2024 (flow), Paquette et al. 2024 (SGD), Simon et al. 2023 (ridge).
 
     >>> from analytic import power_law
     >>> modes, power = power_law(1.5, 1.8, count=10_000)

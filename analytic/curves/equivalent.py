@@ -33,7 +33,7 @@ from minintk.arrays import Host
 
 @dataclass(frozen=True, eq=False)
 class Equivalent:
-    """The deterministic equivalent: a spectrum, the target's power in its modes, and the sizes.
+    """The deterministic equivalent of a spectrum, the target's power in each mode, and the numbers n and N.
 
     lam, h, v2 : (K,), eigenvalues, multiplicities, sums of v_k^2 over a level.  rest : the trace of the omitted modes.
     n, N : numbers of parameters and examples, which can be inf.  sigma2 : the variance of the label noise.

@@ -3,7 +3,7 @@
     lambda_k = k^-alpha,    v_k^2 = k^-beta,    alpha, beta > 1
 
 Sources: Bordelon, Atanasov and Pehlevan 2024; Paquette et al. 2024.  Their alpha and beta are alpha/2 and
-(beta - alpha)/2 in this module, where alpha > 1 leaves their phases Ia, II and III.
+(beta - alpha)/2 here.  With alpha > 1, only their phases Ia, II and III occur.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from minintk.validate import number, whole
 def power_law(alpha: float, beta: float, count: int = 10**6) -> tuple[Modes, Host]:
     """Return `count` modes lambda_k = k^-alpha and their power v_k^2 = k^-beta, as (modes, power).
 
-    Each of the first 200 modes is a level.  Each further level merges neighbours within 1 %, with their mean eigenvalue
-    and summed power.  ValueError unless alpha, beta > 1 and count is a whole number from 1 to 10^12.
+    Each of the first 200 modes is a level.  Each further level merges neighbours within 1 %, and has their mean
+    eigenvalue and summed power.  Raises ValueError unless alpha, beta > 1 and count is a whole number from 1 to 10^12.
 
     >>> modes, power = power_law(2.0, 1.5, count=1000)
     >>> modes.eigenvalue[:3].round(4), float(modes.multiplicity.sum()), round(float(power.sum()), 4)
@@ -60,7 +60,7 @@ class Exponents:
 
 
 def exponents(alpha: float, beta: float) -> Exponents:
-    """Return the exponents for lambda_k = k^-alpha and v_k^2 = k^-beta.  ValueError unless alpha, beta > 1.
+    """Return the exponents for lambda_k = k^-alpha and v_k^2 = k^-beta.  Raises ValueError unless alpha, beta > 1.
 
         Ia   beta < 1 + alpha           t^-(beta-1)/alpha against n^-(beta-1)
         II   1 + alpha < beta < 2 alpha  t^-(beta-1)/alpha against n^-1 t^-(1-1/alpha)
@@ -86,8 +86,8 @@ def compute_optimal(modes: Modes, power: Any, compute: Any, *, noise: float = 0.
     """Return the best width and its test loss for each budget compute = width x time of gradient flow, both (B,).
 
     The loss is minimised over log width, from width 1 to the budget, within 1 %.  For power laws in phase III, gradient
-    flow has the exponents of phase II, because phase III is due to the noise of SGD.  ValueError as for
-    `learning_curve`, and for a budget below 2.
+    flow has the exponents of phase II, because phase III is due to the noise of SGD.  Raises ValueError as
+    `learning_curve` does, and for a budget below 2.
 
     >>> widths, losses = compute_optimal(*power_law(1.5, 1.8, 10_000), [100.0, 1000.0])
     >>> widths.round(), losses.round(3)

@@ -22,7 +22,7 @@ from minintk.arrays import Host
 
 
 def loss(e: Equivalent, steps: int, lr: float, batch: int) -> Host:
-    """Return the test loss after 0, 1, ..., `steps` steps, (steps + 1,)."""
+    """Return the test loss after 0, 1, ..., `steps` steps, (steps + 1,); raise ValueError if lr is too large."""
     most = edge(e)
     limit = min(1.4, 2 / (1 + 1 / batch))
     if lr * most >= limit:
@@ -39,7 +39,7 @@ def loss(e: Equivalent, steps: int, lr: float, batch: int) -> Host:
 
 
 def nodes(e: Equivalent, steps: int, lr: float, most: float) -> tuple[Host, Host, Host]:
-    """Return nodes z and the weights of F and K.  F and K are the imaginary parts of the weighted sums."""
+    """Return nodes z and weights of F(T) and K(T), the imaginary parts of the weighted sums of q(z)^T."""
     if isinf(e.n):
         return e.lam + 0j, 1j * e.v2, 1j * e.h * e.lam**2
     z, dz = contours.closed(3 / (lr * steps), 1.1 * most)

@@ -66,9 +66,9 @@ def sphere_modes(kernel: AngularKernel, d: int, degree: int, *, kind: Kind = "nt
         are resolved, because the quadrature variable is the angle.
     kind : which of the two kernels of a Kernel to use.
 
-    An eigenvalue below 1000 eps E|k(t) P_l(t)| is lost in rounding and set to zero.  In high dimensions this happens
-    at low degrees, because the cosine of random inputs is small.  ValueError for d < 2, a negative degree, or a kernel
-    that is not finite.
+    An eigenvalue below 1000 eps E|k(t) P_l(t)| is lost in rounding and set to zero.  In high dimensions this happens at
+    low degrees, because the cosine of random inputs is small.  Raises ValueError for d < 2, a negative degree, or a
+    kernel that is not finite.
 
     >>> modes = sphere_modes(lambda t: 1 + 3 * t, d=3, degree=2)     # 3 t = 3 x.x'/|x||x'|, three functions
     >>> modes.eigenvalue.round(12), modes.multiplicity
@@ -122,7 +122,7 @@ def data_modes(kernel: Array, y: Array) -> tuple[Modes, Host]:
 
     kernel : (M, M), of all examples.  y : (M, C), the targets.  Returns (modes, power), with one level per mode and
     power : (M,), v_i^2 summed over outputs.  `eigenlearning(modes, n).test_error(power)` predicts the squared error for
-    n << M examples.  Eigenvalues that are zero up to rounding become zero.  Errors as for `analytic.gradient_flow`.
+    n << M examples.  Eigenvalues that are zero up to rounding become zero.  Errors are as in `gradient_flow`.
 
     >>> modes, power = data_modes(np.diag([2.0, 4.0]), np.array([[1.0], [3.0]]))
     >>> modes.eigenvalue, power
@@ -152,7 +152,7 @@ def harmonics(d: int, level: int) -> int:
 
 
 def _values(kernel: AngularKernel, t: Host, sine: Host, d: int, kind: Kind) -> Host:
-    """Evaluate k at angles with cosine t and sine `sine`, for inputs with |x|^2 = d."""
+    """Return k(t) at cosines t, for inputs with |x|^2 = d.   sine : the sines of the same angles."""
     check_wanted(kind)
     if isinstance(kernel, Kernel):
         x, pole = np.zeros((len(t), d)), np.zeros((1, d))
@@ -168,7 +168,7 @@ def _values(kernel: AngularKernel, t: Host, sine: Host, d: int, kind: Kind) -> H
 
 
 def _visible(values: Host, polynomial: Host) -> tuple[float, float]:
-    """Return the sum of values * polynomial, or 0 if it is below the rounding error, and the rounding error."""
+    """Return (sum of values * polynomial, or 0 if it is below the bound on its rounding error; this bound)."""
     terms = values * polynomial
     total, resolution = float(np.sum(terms)), 1000 * np.finfo(np.float64).eps * float(np.sum(np.abs(terms)))
     return total if abs(total) > resolution else 0.0, resolution
@@ -209,8 +209,8 @@ class Eigenlearning:
 def eigenlearning(modes: Modes, n: int, *, ridge: float = 0.0) -> Eigenlearning:
     """Return each level's learnability from n >= 1 random examples by regression with k + ridge I.
 
-    Levels that `modes` omits (modes.rest in total) are too small to be learned and act as ridge.  ValueError if an
-    eigenvalue is negative beyond rounding, or, without ridge, if n >= the number of modes, which are then all learned.
+    Levels that `modes` omits (modes.rest in total) are too small to be learned and act as ridge.  Raises ValueError if
+    eigenvalues are negative beyond rounding, and, without ridge, if n >= the number of modes (all are then learned).
 
     >>> modes = Modes(np.array([1.0, 0.1]), np.array([1, 100]))
     >>> learned = eigenlearning(modes, 20)
@@ -235,7 +235,7 @@ def eigenlearning(modes: Modes, n: int, *, ridge: float = 0.0) -> Eigenlearning:
 def check_modes(modes: Modes) -> tuple[Host, Host, float]:
     """Return eigenvalues >= 0, multiplicities and the rest in float64; eigenvalues within rounding of 0 become 0.
 
-    TypeError unless `modes` is `Modes`.  ValueError for shapes other than (K,) and for negative eigenvalues.
+    Raises TypeError unless `modes` is `Modes`, and ValueError for shapes other than (K,) and negative eigenvalues.
     """
     if not isinstance(modes, Modes):
         raise TypeError(

@@ -9,8 +9,8 @@ With another ridge, N examples have the same kappa and therefore the same p and 
 
     ridge = delta + (N - n) kappa            E(N, ridge) = (q0 + sigma2) / (1 - p / N)
 
-N = n is generalised cross-validation (Golub, Heath and Wahba 1979; Jacot et al. 2020 for kernels).  A kappa below
-1 / sum 1/mu is an error, as n examples do not resolve it.  docs/learning-curves.md derives these formulas.
+N = n is generalised cross-validation (Golub, Heath and Wahba 1979; Jacot et al. 2020 for kernels).  `predict_loss`
+raises for a kappa below 1 / sum 1/mu, which n examples do not resolve.  docs/learning-curves.md derives these formulas.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def predict_loss(kernel: Array, y: Array, *, examples: int, ridge: float) -> flo
     """Return the test loss E |f(x) - y|^2 of regression with k + ridge I on `examples` new examples.
 
     kernel : (n, n), of the sample.  y : (n, C), its targets, which include the noise.  The error is that of
-    `eigenlearning`, of order 1/n, plus sampling noise.  ValueError if ridge < (examples - n) / sum 1/mu, because the
-    sample does not resolve kappa.  If so, use a larger sample or more ridge.
+    `eigenlearning`, of order 1/n, plus sampling noise.  Raises ValueError if ridge < (examples - n) / sum 1/mu, because
+    the sample then does not resolve kappa: use a larger sample or more ridge.
 
     >>> import minintk as mn
     >>> x = np.random.default_rng(0).standard_normal((400, 20)) / 20**0.5

@@ -31,7 +31,7 @@ TEXTS: dict[str, Any] = {name: form.through for name, form in scalar_forms.FORMS
 
 @intrinsic(prefer_literal=True)
 def advance(context: Any, key: Any, d: Any, theta: Any, one: Any, two: Any, stride: Any, n: Any, k: Any) -> Any:
-    """Apply the formula that the constant `key` names to one vector of entries, starting at n.
+    """Apply the formula that the constant `key` names to one vector of entries, starting at index `n`.
 
     d, theta, k : addresses of D, Theta and the formula's constants.   one, two : addresses of the first number of x and
     of x'; further numbers follow at distance `stride`.   If `key` sets `row`, all pairs have the same x.
@@ -65,7 +65,7 @@ def version(module: str) -> int:
 
 @cache
 def steps_of_form(name: str, dtype: Any, tangent: bool, numbers: int, constants: int, row: bool = False) -> int:
-    """Compile a loop that calls `advance` for all entries; return its address.  Its argument `size` replaces n.
+    """Compile a loop that calls `advance` for all entries; return its address.  Its argument `size` replaces `n`.
 
     `NUMBA_OPTIONS` are not used: if the compiler fused a b + c, D would depend on whether Theta is computed.
     """

@@ -1,4 +1,4 @@
-"""Carry planes of pixel pairs through all layers in CUDA, as `analytic.fast.numba_kernels` does on the host.
+"""Propagate planes of pixel pairs through all layers in CUDA, as `analytic.fast.numba_kernels` does on the host.
 
 A block of threads computes the pixel pairs of one image pair at one offset, and keeps them in shared memory through all
 layers.  The block reads only the pixels' numbers from global memory, and writes only two sums or a field.  The formulas
@@ -167,11 +167,11 @@ extern "C" __global__ void planes(
     }
 }
 """
-"""CUDA kernel `planes`: a block of threads carries one image pair at offset (dy, dx) through all layers.
+"""CUDA kernel `planes`: a block of threads propagates one image pair at offset (dy, dx) through all layers.
 
 shape, table, factors, values : see `analytic.fast.offsets`.   pairs : the images' indices.   offsets : dx of each
 block.   across : weights of lines.   along : weights of pairs of places, (w, w).   total : sums of D and Theta.
-field : receives the plane if `shape` requests it.   Between two barriers, no thread reads what another one writes.
+field : is filled if `shape` requests it.   Between two barriers, no thread reads what another one writes.
 """
 
 

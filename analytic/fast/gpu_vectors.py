@@ -44,7 +44,7 @@ extern "C" __global__ void pairs(
     }
 }
 """
-"""CUDA kernel `pairs`: carry n rows i, i + 1, ... paired with m rows j, j + 1, ... through `count` steps.
+"""CUDA kernel `pairs`: propagate n rows i, i + 1, ... paired with m rows j, j + 1, ... through `count` steps.
 
 steps : (formula, first line in the table for the left rows, first line for the right rows).   factors : constants of
 each step.   table : the rows' numbers, in lines of `stride`.   p, tau : (n, m).   begin : 1 if Theta starts at 0.

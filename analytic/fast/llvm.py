@@ -15,7 +15,7 @@ VECTOR = 64 if binding.get_host_cpu_features().get("avx512f") else 32
 """Bytes in a vector register."""
 
 EXPONENTIAL_TERMS = {4: 6, 8: 12}
-"""{bytes per number: terms of e^r - 1 after r that leave an error below rounding for |r| <= log(2) / 2}."""
+"""{bytes per number: number of terms of e^r - 1 after r, for an error below rounding at |r| <= log(2) / 2}."""
 
 
 class Vectors(Code):
@@ -48,7 +48,7 @@ class Vectors(Code):
         return Symbol(self, how(*values), arguments if operation == "*" else ())
 
     def fused(self, operation: str, a: Any, b: Any) -> Symbol | None:
-        """Fuse a + b or a - b if one term is a product; otherwise, D would depend on whether Theta is computed."""
+        """Fuse a sum or a difference with a product in it.  Otherwise, D would depend on whether Theta is computed."""
         if isinstance(a, Symbol) and a.factors:
             b = b if operation == "+" else self.write("*", b, -1.0)
             return self.write("fmuladd", *a.factors, b)
@@ -78,18 +78,18 @@ class Vectors(Code):
         return power * (r * r * self.polynomial(r, terms) + r) + (power - 1.0)
 
     def load(self, pointer: Any, at: Any) -> Symbol:
-        """Load the vector that starts at an index."""
+        """Load the vector that starts at index `at`."""
         found = self.builder.load(self.builder.bitcast(self.builder.gep(pointer, [at]), self.vector.as_pointer()))
         found.align = self.dtype.itemsize
         return Symbol(self, found)
 
     def store(self, symbol: Any, pointer: Any, at: Any) -> None:
-        """Store a vector, starting at an index."""
+        """Store a vector, starting at index `at`."""
         to = self.builder.bitcast(self.builder.gep(pointer, [at]), self.vector.as_pointer())
         self.builder.store(self.value(symbol), to).align = self.dtype.itemsize
 
     def spread(self, pointer: Any, at: Any) -> Symbol:
-        """Load the number at an index into all lanes of a vector."""
+        """Load the number at index `at` into all lanes of a vector."""
         one = self.builder.load(self.builder.gep(pointer, [ir.IntType(64)(at) if isinstance(at, int) else at]))
         first = self.builder.insert_element(ir.Constant(self.vector, ir.Undefined), one, ir.IntType(32)(0))
         every = ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), [0] * self.lanes)

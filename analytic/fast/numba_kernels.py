@@ -1,7 +1,7 @@
-"""Carry planes of pixel pairs at one offset through all layers with Numba (`pip install minintk[fast]`).
+"""Propagate planes of pixel pairs at one offset through all layers with Numba (`pip install minintk[fast]`).
 
 `follow` takes the steps, and the numbers of the pixels for every step, from `analytic.fast.offsets`.  It is compiled
-once for each precision.  It contains no networks or activations; it calls activations by address
+once for each precision.  It has no code for particular networks or activations, and calls activations by address
 (`analytic.fast.compiled.steps_of_form`).  A plane is contiguous in memory, and its lines of pixels follow each other.
 Each line has `width` pairs.  All loops vectorise because `width` is a multiple of 16.
 """
@@ -46,7 +46,7 @@ def add_up(source: Any, out: Any, first: Any, step: Any, count: Any) -> None:
 @jit
 def plane(steps: Any, numbers: Any, forms: Any, lefts: Any, rights: Any, y: Any, y2: Any, lines: Any, work: Any,
           start: Any, width: Any, shape: Any, tangent: Any) -> None:  # fmt: skip
-    """Carry a plane of initially `lines` lines through all steps, starting at line y of x and line y2 of x'."""
+    """Apply all steps to a plane of initially `lines` lines, which starts at line y of x and line y2 of x'."""
     channels, top, bottom = shape
     V, low = work[-1], start - top * width
     n = (lines + top + bottom) * width

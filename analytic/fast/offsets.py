@@ -1,16 +1,16 @@
 """Compute pixel pairs offset by offset: a plane of pairs (p, p + o) stays in cache through all layers.
 
 A window of stride 1 shifts both pixels together, and an activation acts on single pairs.  Pairs at different offsets o
-therefore do not mix before a pooling.  A pooling needs only the sum of all pairs.  `Field` carries all pairs through
-one layer; `sums` carries the pairs at some offsets through all layers.
+therefore do not mix before a pooling.  A global pooling needs only the sum of all pairs.  A `Field` propagates all
+pairs layer by layer.  Here, the pairs at some offsets pass through all layers at once.
 
     plane    all pairs at one offset o_y across the lines, with one line for each y such that y + o_y is inside
     line     the pairs at several offsets o_x along the lines, in sequence; small images share a line
     margins  the surrounding pairs with one pixel outside: D is q / 2 of the pixel inside, and Theta is 0
 
 Lines of all y and o_y have the same layout.  The numbers sqrt(q / 2 unit) that an activation needs are therefore laid
-out once per image, with 0 for pixels outside, and a plane reads them as two long arrays.  On a GPU, a block of threads
-computes a plane (`analytic.fast.gpu_kernels`), and a line contains the pairs at one offset.
+out once per image, with 0 for pixels outside, and each plane uses them as two long arrays.  On a GPU, a block of
+threads computes a plane (`analytic.fast.gpu_kernels`), and a line contains the pairs at one offset.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def sums_suffice(program: Program, grid: tuple[int, int]) -> Readout | None:
 
 
 PIXELS_ADDED_UP = 4
-"""Maximum number of pixels in a window that planes sum: its 16 pairs have half a rounding each (`fields.ROUNDINGS`)."""
+"""Maximum number of pixels in a window that planes sum.  Its 16 pairs add half a rounding each (`fields.ROUNDINGS`)."""
 
 
 def added_up(step: Pool, xp: Any) -> bool:
@@ -108,7 +108,7 @@ class Steps:
     """Steps encoded as numbers, which `numba_kernels.plane` reads.
 
     table : (kind, slot, index of the pixels' numbers, H - lines, ...) of each step.  A WINDOW adds (before, kernel) of
-    each axis.  A FORM adds its index in `forms` and its count of numbers per pixel, the last of them for margins.
+    each axis.  A FORM adds its index in `forms` and its count of numbers per pixel, the last of which is for margins.
     factors : (ratio, 2 rest, the form's own constants).   values : arrays (n, h, w) with one number per pixel.
     forms : (name, count of numbers per pixel, count of factors).   taken : the last slot in use.
     """
@@ -138,7 +138,7 @@ class Steps:
         return ratio, 2 * rest
 
     def form(self, slot: int, form: Form, numbers: list[Array], own: tuple[float, ...] = ()) -> None:
-        """Append a form, which acts on single pairs.   own : the form's constants."""
+        """Append a form.  Forms act on single pairs.   own : the form's constants."""
         e, factors = len(self.values), (*self.owed(), *own)
         self.values += [values.reshape((-1, *self.grid)) for values in numbers]
         code = form.name, len(numbers), len(factors)
@@ -314,7 +314,7 @@ class Planes:
         return np.where(inside, rows[:, None] * self.grid[1] + columns, -1).reshape(-1)
 
     def sums(self, n: int, first: int, m: int, same: bool) -> Array:
-        """Return the read-out of D and Theta, (2, n, m), float64, of n images and m from `first` on; j >= i if same."""
+        """Return the read-out of D and Theta, (2, n, m), float64, for images :n and first:first + m; j >= i if same."""
         assert self.readout is not None
         unit = self.readout.weights[2]
         if not on_host(self.xp):
@@ -358,7 +358,7 @@ class Planes:
         return out
 
     def follow(self, images: tuple[int, int], at: int, total: Array, field: Array, where: tuple[int, int]) -> None:
-        """Run `numba_kernels.follow` on one kind of line, for an image x and images x'.   where : (each, row)."""
+        """Run `numba_kernels.follow` on line `at`, for an image x and images x'.   where : (each, row)."""
         from analytic.fast.compiled import steps_of_form
         from analytic.fast.numba_kernels import follow
 

@@ -1,11 +1,11 @@
-"""Read out planes: poolings and then a mean over equal pixels, or one window, form a weighted sum over pixel pairs.
+"""Read out planes: compute poolings and a final mean over equal pixels as one weighted sum over pixel pairs.
 
 Poolings average with T_1, ..., T_K, one matrix per axis, and A = T_K ... T_1 : (out, H) is their product.  The next
-step uses the mean over equal outputs, or the only output that remains:
+step averages over pairs of identical output pixels (or uses the single output pixel, if only one remains):
 
     D'' = sum_pp' (A' A / out)_pp' D_pp',  minus what each pooling subtracts, as in `steps.pooled_difference`
 
-Pixel pairs further apart than the windows reach have weight 0, so only planes at the other offsets are computed.  For
+Pixel pairs further apart than the windows reach have weight 0, so only planes at smaller offsets are computed.  For
 windows of 3 x 3 on 32 x 32 pixels, these are 2 % of all planes (the read-out of Li et al. 2019, section 4.2).
 """
 
@@ -40,7 +40,7 @@ def whole(axis: Axis) -> bool:
 
 @dataclass(frozen=True)
 class Readout:
-    """Read-out of planes of (H, W) pixels: poolings, then the mean over equal pixels or the only pixel that remains."""
+    """Read-out of planes of (H, W) pixels: poolings, then a mean over equal pixels unless only one pixel remains."""
 
     grid: tuple[int, int]
     pools: tuple[Pool, ...]
@@ -59,7 +59,7 @@ class Readout:
         return rows, columns, largest / counts
 
     def averaged(self, number: int, row: PoolCoefficients, layout: FieldLayout) -> PoolCoefficients:
-        """Return the part that this pooling subtracts, averaged by the later steps.  Equal shares cancel."""
+        """Return `row` of pooling `number` with `own` averaged by the later steps.  Shares are equal and cancel."""
         own = row.own.right.reshape((-1, *row.grid))
         for k, axis in ((0, 1), (1, 2)):
             A = np.eye(row.grid[k])

@@ -1,7 +1,7 @@
 """Convert a program for pairs of vectors into a list of formulas, which are compiled for the host or for a GPU.
 
 The formulas resemble those of `analytic.recursion.scalar_forms`, and use numbers of the left row and of the right row.
-Programs are cut into parts.  Steps without a formula, user-defined steps and rows of zeros run in NumPy or CuPy.
+A program is cut into parts.  Steps without a formula, user-defined steps and steps on rows of zeros use NumPy or CuPy.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def dense(m: Any, p: Any, tau: Any, one: Any, two: Any, k: Any) -> tuple[Any, An
 
 
 def homogeneous(m: Any, p: Any, tau: Any, one: Any, two: Any, k: Any) -> tuple[Any, Any]:
-    """Compute `duals.Homogeneous`: p' = p - (2 b2/pi) lag for acute angles, and tau' = (1 - (4 b2/pi) a/2) tau."""
+    """Apply `duals.Homogeneous`: p' = p - (2 b2/pi) lag for acute angles, and tau' = (1 - (4 b2/pi) a/2) tau."""
     r = 1.0 - p
     wide, h, lag = bent(m, p, r)
     after = p + m.where(wide, (r - p) * k[0], 0.0) - lag * k[1]

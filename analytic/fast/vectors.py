@@ -24,7 +24,7 @@ TEXTS |= row_formulas.TEXTS
 
 @compiled
 def follow(steps: Any, constants: Any, table: Any, p: Any, tau: Any, i: Any, j: Any, begin: Any, work: Any) -> None:
-    """Carry the pairs of rows i, i + 1, ... with rows j, j + 1, ... through the steps.
+    """Apply the steps to the pairs of rows i, i + 1, ... with rows j, j + 1, ...
 
     steps : (address, first line in the table for the left rows, first line for the right rows).   tau : empty if not
     requested.   begin : 1 if tau starts at 0.   work : lines for p and tau, long enough for whole vectors.

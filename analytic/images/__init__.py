@@ -1,9 +1,9 @@
-"""Compute kernels of networks on images, over pairs of pixels.  Importing this package registers the rules.
+"""Compute kernels of networks on images from pairs of pixels.  Importing this package registers the layers' rules.
 
 Reading order:
 
     rules          convolutions, pooling and flattening of pixel covariances
-    fields         a variance for every pixel, a distance for every pair of pixels
+    fields         the variance of every pixel, and the distance of every pair of pixels
     pixel_pairs    the pairs that a field contains, and window sums over the pairs
     window_sums    sums over windows, as a few shifted sums
     steps          linear steps on a field

@@ -27,7 +27,7 @@ class KinkedCoefficients(NamedTuple):
     """Coefficients of alpha x + beta |x|.
 
     half, twice : sqrt(q / 2 unit), and twice this number.
-    floor : lower bound of X, against division by 0: a quarter of a rounding error at the angle pi, for the largest U.
+    floor : lower bound of X, to avoid division by 0; a quarter of a rounding error at the angle pi, for the largest U.
     opposite : pixels with A / X above this number are treated as opposite; inf if no two images are opposite.
     scale : factor of D and Theta, which differs from 1 only if their unit is too small or too large.
     zero : 1 for pixels with q = 0.   slope : phi'(0) if q = 0, else alpha.   Both are None if Theta is 0 where q = 0.
@@ -72,7 +72,7 @@ def _(step: Homogeneous, pixels: Pixels, tile: Tile) -> tuple[Pixels, Any]:
 def _(step: Homogeneous, row: Any, field: Field) -> None:
     """Apply alpha x + beta |x|, with U = sqrt(q q'), A = D - (sqrt q - sqrt q')^2 / 2 = U (1 - cos a), K = U - A:
 
-    X      = 2U - A = U (1 + cos a), 0 if only rounding is left       t = tan(a/2) = sqrt(A / X)       X t = U sin a
+    X      = 2U - A = U (1 + cos a), 0 if below rounding              t = tan(a/2) = sqrt(A / X)       X t = U sin a
     D'     = gain (2 b2 / pi) [pi / (2 b2) D + a K - U sin a]
     Theta' = gain (2 b2 / pi) [pi / (2 b2) - a] Theta
     """
@@ -126,7 +126,7 @@ def form_of(step: Dual) -> Form | None:
 
 
 class FormCoefficients(NamedTuple):
-    """numbers : the pixels' numbers; the last is half their new variance, > 0.   unit : D's unit before the step."""
+    """numbers : the form's numbers per pixel, then half the new variance, > 0.   unit : D's unit before the step."""
 
     form: Form
     numbers: tuple[PixelValues, ...]
@@ -147,7 +147,7 @@ FINER = 16
 
 
 def apply_form(row: FormCoefficients, field: Field) -> None:
-    """Apply a formula to the field."""
+    """Apply the formula of `row` to all pairs of the field."""
     xp, (ratio, rest) = field.xp, owed(field)
     m, constants = Arithmetic(xp, field.layout.dtype), (ratio, 2 * rest, row.unit, *row.form.constants)
     for piece in field.pieces(FINER):
@@ -159,7 +159,7 @@ def apply_form(row: FormCoefficients, field: Field) -> None:
 
 
 class DualCoefficients(NamedTuple):
-    """Coefficients of other activations: the dual's `row`, and sqrt q and scale of pixels before and after the step."""
+    """Coefficients of activations without a `Form`: the dual's `row`; sqrt q and scale before and after the step."""
 
     row: Any
     before: PixelValues | None

@@ -2,7 +2,7 @@
 
     K' = A(x) K A(x')',   Theta' = A(x) Theta A(x')',   A(x) = zeta(w_k^2 K_0(x, x)),   K_0 : the inputs' kernel
 
-These sums replace a pooling's sums over windows, between the affine steps of values and outputs.  The scaling is d_k^-1
+Between the affine steps of values and outputs, these sums replace a pooling's sums over windows.  The scaling is d_k^-1
 with W_q = W_k.  Then G = k k' / d_k, a mean over d_k features, converges to a constant.  Outputs depend on G through h
 d_v terms of random sign, and each key changes G by 1 / d_k.  Hence Theta has no term for the keys, nor for earlier
 layers through the keys (Hron et al. 2020).  A requires all pairs of positions of each image, in float64 (`Mixing`).
@@ -56,7 +56,7 @@ class Attend(Mixing):
 
     def weights(self, K: Array, q: Array) -> tuple[Array, tuple[int, int]]:
         """Return A : (n, L, L), and (H, W) after the step, given K : (n, L, L) and q : (n, L) of each image."""
-        with np.errstate(over="ignore", invalid="ignore"):  # checked below
+        with np.errstate(over="ignore", invalid="ignore"):  # A is checked below
             A = attention(self.gain * K[:, None], self.zeta, q > 0 if self.masked else None)[0][:, 0]
         if not bool(array_namespace(A).all(array_namespace(A).isfinite(A))):
             raise ValueError("GlobalSelfAttention: weights zeta(G) are not finite; scale the inputs, or qk_std, down")

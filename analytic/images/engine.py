@@ -1,4 +1,4 @@
-"""Compute the kernels of images, carrying a few pairs of images at a time through all layers.
+"""Compute the kernels of images by propagating a few pairs of images at a time through all layers.
 
 A tile's images are prepared together, with variances in float64.  Each thread then computes pairs field by field.
 """
@@ -34,7 +34,7 @@ from minintk.threads import alone, single_threaded_blas
 
 
 def image_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Array | None]:
-    """Compute NNGP and NTK of x1 (and x2), if needed after those of each image with itself.  Errors as in `Wanted`."""
+    """Compute NNGP and NTK of x1 (and x2), after each image's kernels with itself if needed.  Errors as in `Wanted`."""
     plan = plan_images(program, inputs, pixels=wanted.pixels)
     hint = "; the work grows with the number of pixel pairs: pool earlier, or take smaller images"
     results = wanted.arrays(inputs, working_memory(plan, inputs), hint)
@@ -64,7 +64,7 @@ def image_diagonals(program: Program, inputs: Examples) -> RowState:
 
 
 NUMBERS_OF_ONE_THREAD = 2**20
-"""Fields up to this size use one thread: switching threads between short NumPy calls takes more time than it saves."""
+"""Fields up to this size use one thread, because NumPy calls are too short to gain from switching threads."""
 
 
 def is_small(plan: ImagePlan, inputs: Examples) -> bool:
@@ -88,10 +88,10 @@ NUMBERS_IN_TILE = 2**10
 
 
 SHORTEST_TILE = 0.02
-"""Approximate minimum seconds of a tile on one core: preparing a shorter tile's images takes as long as its pairs."""
+"""Approximate minimum seconds per tile on one core.  In a shorter tile, preparing images takes as long as the pairs."""
 
 SHORTEST_SUMMED = 5
-"""Tiles of summed planes take at least this many times as long, because all cores share one tile."""
+"""Factor by which this minimum is larger for tiles of summed planes, because all cores share such a tile."""
 
 
 FASTER = 8
@@ -99,7 +99,7 @@ FASTER = 8
 
 
 def images_per_tile(plan: ImagePlan, n: int) -> int:
-    """Return how many of n images per side are prepared together, independently of the number of threads."""
+    """Return how many of n images per side are prepared together.  The number of threads has no effect."""
     host = on_host(plan.layout.xp)
     if plan.pixels[1] > 1:
         return max(1, min(n, NUMBERS_IN_TILE // plan.pixels[1]))
@@ -116,17 +116,17 @@ def images_per_tile(plan: ImagePlan, n: int) -> int:
 
 
 BUFFERS = {True: 12, False: 40}
-"""{True on the host: maximum number of piece-sized arrays of a step}.  On a GPU, a field is one piece."""
+"""{True on the host, False on a GPU: maximum number of piece-sized arrays of a step}.  A GPU's field is one piece."""
 
 BYTES_OF_A_PIXEL = 40, 100
-"""Maximum bytes per pixel of a prepared image: per channel, and per step."""
+"""Maximum bytes of a prepared image, per pixel and channel, and per pixel and step."""
 
 BYTES_OF_A_SERIES = 80_000
 """Bytes per pixel while an activation's coefficients are computed by quadrature; 35,000 bytes remain afterwards."""
 
 
 def working_memory(plan: ImagePlan, inputs: Examples, size: int | None = None) -> int:
-    """Return the bytes all threads need besides results, from measured maxima.   size : images per side of a tile."""
+    """Estimate the bytes that all threads need besides the results.   size : images per side of a tile."""
     n, host = max(inputs.shape), on_host(plan.layout.xp)
     size = min(size or images_per_tile(plan, n), n)
     shared = 16 * sum(x.shape[0] for x in inputs.x) * sum(h * w for h, w in plan.pooled) if plan.recorded else 0
@@ -181,7 +181,7 @@ class PreparedImages:
     def field(
         self, plan: ImagePlan, workspace: Workspace, i: slice, j: slice, ntk: bool, kind: type[Field] = Square
     ) -> Field:
-        """Return the distances of the inputs, D = mean over channels of (x - x')^2 / 2."""
+        """Return the field of the inputs' distances, D = mean over channels of (x - x')^2 / 2."""
         xp, kind = plan.layout.xp, Diagonal if plan.layout.diagonal else kind
         field = kind(plan.layout, workspace, i, j, plan.grid, asked=ntk)
         w = field.a[1] if ntk else workspace.take(field.d.shape)
@@ -213,11 +213,11 @@ def selves_at_once(double: ImagePlan, n: int) -> int:
 
 
 def self_kernels(plan: ImagePlan, inputs: Examples, first: int = 0) -> SelfKernels:
-    """Carry each image of x1, or of x2 if `first` = N, with itself through all layers, in float64."""
+    """Compute, in float64, the kernels of each image with itself, for x1, or for x2 if `first` = N."""
     x, xp = inputs.x[first > 0], plan.layout.xp
     N = x.shape[0]
     layout = replace(plan.layout, dtype=xp.float64)
-    steps = plan.by_offsets and planes().steps_taken(plan.program, plan.shape, layout, 2**62)  # 0 if too large
+    steps = plan.by_offsets and planes().steps_taken(plan.program, plan.shape, layout, 2**62)  # 0 if not possible
     double = replace(plan, layout=layout, by_offsets=steps)
     size = selves_at_once(double, N)
     pools = [tuple(xp.empty((N, *pooled), dtype=xp.float64) for _ in range(2)) for pooled in plan.pooled]
@@ -290,7 +290,7 @@ class ImageEngine:
         return replace(self, plan=bare, inputs=inputs, pools=pools, own=own)
 
     def under(self, program: Program) -> ImageEngine:
-        """Return the engine with `program` restored, since not every program can be sent to other processes."""
+        """Return the engine with `program` restored.  `at` drops the program, because some cannot be pickled."""
         layout = replace(self.plan.layout, xp=self.inputs.xp)
         return replace(self, plan=replace(self.plan, program=program, layout=layout))
 
@@ -334,14 +334,14 @@ class ImageEngine:
         return max(errors)
 
     def tile(self, i: slice, j: slice) -> float:
-        """Prepare one tile's images, then compute its pairs."""
+        """Prepare one tile's images, compute its pairs, and return the error bound of the quadratures."""
         plan, xp, inputs = self.plan, self.plan.layout.xp, self.inputs
         same = inputs.symmetric and i == j
         parts = [inputs.x[0][i]] if same else [inputs.x[0][i], inputs.x[-1][j]]
         n, m = i.stop - i.start, j.stop - j.start
         first = 0 if same else n
         x = xp.concatenate(parts, axis=0)
-        if plan.summed:  # needs no arrays for fields
+        if plan.summed:  # summed planes need no arrays for fields
             plan = replace(plan, layout=replace(plan.layout, diagonal=True))
         images = PreparedImages(plan, x)
         pools: list[tuple[Array, Array] | None] = [None] * len(plan.pooled)

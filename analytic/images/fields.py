@@ -1,12 +1,12 @@
-"""Carry a variance for every pixel and a distance for every pair of pixels.
+"""Propagate a variance for every pixel and a distance for every pair of pixels.
 
 For pixels p of x and p' of x', with pre-activations u, u' of variances q, q' and covariance K:
 
     D = E (u - u')^2 / 2 = (q + q') / 2 - K >= 0              Theta, the tangent kernel; None if not requested
 
 D is linear in K, so sums over windows act on D in the same way.  D is exactly 0 for pixels that coincide, and gives the
-angle between u and u' without cancellation.  A pixel outside the image is 0; its D with a pixel inside, of variance q,
-is q / 2.
+angle between u and u' without cancellation.  Pixels outside the image are 0.  With a pixel inside, of variance q, they
+have D = q / 2.
 
 Variances pass through all layers first, in float64 (`Pixels`).  Distances for some pairs of images (`Field`) follow, in
 one of the arrangements of `analytic.images.pixel_pairs`.
@@ -55,7 +55,7 @@ class Edges(NamedTuple):
 
 
 ROUNDINGS, ROUNDINGS_OF_SERIES = 8.0, 64.0
-"""Pooled pixels are treated as equal if D is below this many rounding errors.  The second number is for series."""
+"""Pooled pixels are treated as equal if D is below this many rounding errors (second number: after a series)."""
 
 
 class Field(ABC):
@@ -64,7 +64,7 @@ class Field(ABC):
     a : (2, ...), d = D / unit and theta = 2 Theta / unit stacked; theta is None if not requested or still 0.
     i, j : the images x and x', as slices of the tile's images.   grid : (H, W).   asked : True if Theta is requested.
     live : the number of arrays in use, 1 or 2.
-    pending : (ratio, rest) if ratio K + rest must still be added to Theta; rest is in the unit.
+    pending : (ratio, rest) if ratio K + rest must still be added to Theta; rest is in D's unit.
     roundings : the error of D, in roundings.   added_up : True if the next pooling's windows are already summed.
     """
 
@@ -79,11 +79,11 @@ class Field(ABC):
         self.roundings, self.added_up = ROUNDINGS, False
 
     def new(self, grid: tuple[int, int]) -> Array:
-        """Allocate `a` for a grid."""
+        """Return an array for a grid, with the layout of `a`, from the workspace."""
         return self.workspace.take((1 + self.asked, *self.shape(*grid)))
 
     def set_arrays(self, a: Array) -> None:
-        """Set d and theta to views of a."""
+        """Set d and theta to views of `a`."""
         self.a = a
         self.d: Array = a[0]
         self.theta: Array | None = a[1] if self.live == 2 else None
@@ -117,7 +117,7 @@ class Field(ABC):
         """Yield slices of d's first axis for an activation.  On the host, they are smaller by the factor `finer`."""
 
     def pick(self, values: PixelValues, piece: slice) -> tuple[Array, Array]:
-        """Return the numbers of x and of x' in a piece."""
+        """Return the numbers of x and of x' for the pairs in a piece."""
         return self.left(values)[piece], self.right(values)
 
     @abstractmethod

@@ -21,7 +21,7 @@ class PixelValues(NamedTuple):
 
 
 class Workspace(local):
-    """Lend arrays aligned to cache lines to a thread.  Arrays of all shapes share the memory."""
+    """Pool of arrays for one thread, aligned to cache lines.  Arrays of all shapes share its memory."""
 
     def __init__(self, xp: Any, dtype: Any) -> None:
         self.xp, self.dtype = xp, xp.dtype(dtype)
@@ -77,7 +77,7 @@ class FieldLayout:
         return int(self.xp.dtype(self.dtype).itemsize)
 
     def spread(self, v: Array) -> PixelValues:
-        """Reshape v : (n, H, W) for the two sides."""
+        """Reshape v : (n, H, W) to broadcast to a field, as numbers of x and as numbers of x'."""
         right = self.xp.astype(v.reshape((v.shape[0], -1)), self.dtype)
         return PixelValues(right if self.diagonal else right[..., None], right)
 

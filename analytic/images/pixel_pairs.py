@@ -17,7 +17,7 @@ from minintk.arrays import Array, on_host
 from minintk.spec.windows import Axis
 
 BYTES_PER_PIECE = 1_200_000
-"""Bytes of a field that an activation processes at a time.  Such a piece fits a core's cache together with a formula's
+"""Bytes of a field that an activation processes at a time.  Such a piece fits into a core's cache with a formula's
 temporaries, and is so large that threads seldom wait for the interpreter lock between two NumPy calls."""
 
 
@@ -41,7 +41,7 @@ class Square(Field):
         return self.split(self.d.shape[0], finer * self.d.shape[1])
 
     def split(self, n: int, width: int) -> Iterator[slice]:
-        """Yield equal slices of 0:n such that `width` numbers for each index of a slice fit a core's cache."""
+        """Yield equal slices of 0:n such that `width` numbers for each index of a slice fit into a core's cache."""
         count = -(-n * width * self.layout.number // BYTES_PER_PIECE) if on_host(self.xp) else 1
         step = -(-n // count)
         yield from (slice(start, min(start + step, n)) for start in range(0, n, step))
@@ -149,7 +149,7 @@ class Diagonal(Field):
             source, target = (
                 a[: self.live].reshape((self.live, *self.sizes, *g)) for a, g in ((self.a, before), (out, behind))
             )
-            same = plain(axis)  # if so, for one s, inputs and outputs have the same positions
+            same = plain(axis)  # for a plain axis, `source` is the term s = axis.before
             target[...] = source if same else 0
             for s in (s for s in range(axis.kernel) if not (same and s == axis.before)):
                 for o, i in reads(axis, s):

@@ -1,4 +1,4 @@
-"""Plan the kernels of images: the pairs of pixels to compute, the precision, and the steps that Numba runs."""
+"""Plan the kernels of images: choose the pairs of pixels to compute, the precision, and the compiled steps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from minintk.spec.shapes import Shape
 
 
 def planes() -> Any:
-    """Return `analytic.fast.planes`, which runs steps plane by plane, or None if this satellite is missing."""
+    """Return `analytic.fast.planes`, which runs steps plane by plane, or None if `analytic.fast` is missing."""
     faster = through("kernels")
     return faster and faster.planes
 
@@ -27,8 +27,8 @@ def planes() -> Any:
 class ImagePlan:
     """Plan of a program's kernels for images of one shape.
 
-    scaled : True if images are divided by their norms.   recorded : True if each image is first paired with itself.
-    by_offsets : the number of leading steps that run plane by plane (`planes`), compiled by Numba or on a GPU.
+    scaled : True if images are divided by their norms.   recorded : True if images are first paired with themselves.
+    by_offsets : the number of leading steps that run plane by plane (`planes`), with Numba or on a GPU.
     pixels : (E, F); results have the shape (E, N F, M F).  For P final pixels, (E, F) is (P, 1) for equal pixels, and
     (1, P) for all pairs of pixels.
     """
@@ -48,7 +48,7 @@ class ImagePlan:
 
     @property
     def pool(self) -> Pool | None:
-        """Return the pooling, if any, whose windows the leading steps sum; no field then contains all pixels."""
+        """Return the pooling whose windows the leading steps sum, or None.  With one, no field contains all pixels."""
         end = self.program[self.by_offsets] if 0 < self.by_offsets < len(self.program) else None
         return end if isinstance(end, Pool) and planes().added_up(end, self.layout.xp) else None
 

@@ -57,7 +57,7 @@ class Mixing(ImageStep):
 
 @dataclass(frozen=True)
 class Pool(Mixing):
-    """Average over each window, or the whole image if global.   normalised : omit pixels outside the image."""
+    """Average over each window, or over the whole image if global.   normalised : omit pixels outside the image."""
 
     axes: tuple[Axis, Axis]
     normalised: bool
@@ -87,7 +87,7 @@ class Flat(ImageStep):
 
 
 def trivial(axis: Axis) -> bool:
-    """Return True if every window is a single pixel, the output's own."""
+    """Return True if each output's window contains only the pixel at its own position."""
     return axis.kernel == 1 and axis.stride == 1 and axis.out == axis.size
 
 

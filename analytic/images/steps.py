@@ -1,4 +1,4 @@
-"""Apply each step to images: first `prepare` to the variances of all pixels, then `apply` to some pairs of images."""
+"""Apply each step to images: `prepare` acts on the variances of all pixels, then `apply` on some pairs of images."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ LARGEST_OF_IMAGES = 1e300
 class Tile:
     """Properties of a tile's images that `prepare` needs.
 
-    pools : D (in its unit) and Theta of equal pixels of each image with itself, after each pooling in turn.  None if no
-        later step needs the variances; bounds then replace them.
+    pools : for each pooling in turn, D (in its unit) and Theta of equal pixels of each image with itself, or None if no
+        later step needs the variances.  In this case, bounds replace them.
     called : index -> an image's name, for messages.   opposite : True if x' = -x for some pair of images.
     """
 
@@ -85,7 +85,7 @@ def apply_all(program: Program, coefficients: tuple[Any, ...], field: Field) -> 
 
 
 def half_variances(pixels: Pixels, layout: FieldLayout) -> PixelValues | None:
-    """Return q / 2 in the unit, or None if Theta has no pending term.  This term needs K = half + half' - D."""
+    """Return q / 2 in D's unit, or None if Theta has no pending term.  This term needs K = half + half' - D."""
     return layout.spread(pixels.q / (2 * pixels.unit)) if pixels.pending else None
 
 
@@ -121,7 +121,7 @@ def add_pending(field: Field, half: PixelValues | None) -> None:
 
 
 class WindowCoefficients(NamedTuple):
-    """before : q / 2 in the unit, for the pending term.   edges : q / 2 for pairs with a pixel outside the image."""
+    """before : q / 2 in D's unit, for the pending term.   edges : q / 2 for pairs with a pixel outside the image."""
 
     before: PixelValues | None
     edges: Edges
@@ -171,7 +171,7 @@ def _(step: Affine, row: WindowCoefficients, field: Field) -> None:
 class ForkCoefficients(NamedTuple):
     """Coefficients of branch and shortcut.   ratio : the shortcut's unit divided by the branch's unit.
 
-    after_branch, after_shortcut : q / 2 in the unit, for the pending terms.  A product always has both.
+    after_branch, after_shortcut : q / 2 in each part's unit, for the pending terms.  A product always has both.
     """
 
     before: PixelValues | None
@@ -251,7 +251,7 @@ def multiply_fields(field: Field, other: Field, row: ForkCoefficients) -> None:
 
 
 class MaskCoefficients(NamedTuple):
-    """half : q / 2 in the unit.   gain : 1 / keep - 1.   Variances grow, K does not: D' = D + gain (half + half')."""
+    """half : q / 2 in D's unit.   gain : 1 / keep - 1.   Only variances grow, hence D' = D + gain (half + half')."""
 
     half: PixelValues
     gain: float
@@ -276,7 +276,7 @@ def _(step: Masks, row: MaskCoefficients, field: Field) -> None:
 
 
 class PoolCoefficients(NamedTuple):
-    """T : T_H and T_W for both images.   own : half of D of each pooled pixel's window with itself, in the unit.
+    """T : T_H and T_W for both images.   own : mean of D / 2 over the pixel pairs of a window with itself, in D's unit.
 
     share : sum of a window's weights, 1 away from edges.   mean : its mean of q / 2.   Both are None if shares are 1.
     """
@@ -303,7 +303,7 @@ def _(step: Pool, pixels: Pixels, tile: Tile) -> tuple[Pixels, PoolCoefficients]
 def pooled(
     step: Pool, pixels: Pixels, tile: Tile, known: tuple[Array, Array] | None
 ) -> tuple[Pixels, PoolCoefficients]:
-    """Return the pixels after pooling, given D (in its unit) and Theta of pooled pixels with themselves, or bounds."""
+    """Return the pixels after pooling.   known : D and Theta of pooled pixels with themselves; if None, use bounds."""
     xp, layout = tile.layout.xp, tile.layout
     T = tuple(averaging_matrix(xp, axis, normalised=step.normalised) for axis in step.axes)
     share = xp.sum(T[0], axis=1)[:, None] * xp.sum(T[1], axis=1)[None, :]
@@ -362,7 +362,7 @@ def _(step: Flat, before: PixelValues | None, field: Field) -> None:
 def follow(
     program: Program, pixels: Pixels, field: Field, tile: Tile, record: list[tuple[Array, Array]]
 ) -> tuple[Pixels, Field]:
-    """Carry pixels and field of each image with itself through all steps, and append the pools to `record`."""
+    """Apply all steps to images paired with themselves; append D and Theta at each pooling or attention to `record`."""
     for step in program:
         if isinstance(step, Fork):
             add_pending(field, half_variances(pixels, tile.layout))
@@ -390,7 +390,7 @@ def follow(
         else:
             pixels, (row,) = prepare_all((step,), pixels, tile)
             apply(step, row, field)
-            if isinstance(step, Masks):  # a pixel has the same mask as itself
+            if isinstance(step, Masks):  # the two copies of a pixel share one mask
                 for a, to in ((field.d, 0.0), (field.theta, 1 / step.keep)):
                     if a is not None:
                         equal_pixels(field, a, to)
@@ -398,9 +398,9 @@ def follow(
 
 
 def equal_pixels(field: Field, a: Array, factor: float = 1.0) -> Array:
-    """Multiply the equal pixels of a Square field by a factor in place, and return them, (P, A, B)."""
+    """Multiply a Square field's pairs of equal pixels by a factor in place, and return these pairs, (P, A, B)."""
     every = field.xp.arange(prod(field.grid))
-    places = a.reshape((field.sizes[0], every.size, -1, every.size))  # a view
+    places = a.reshape((field.sizes[0], every.size, -1, every.size))  # a view, so `a` changes too
     at = (slice(None), every, slice(None), every)
     if factor != 1:
         places[at] = places[at] * factor
@@ -408,7 +408,7 @@ def equal_pixels(field: Field, a: Array, factor: float = 1.0) -> Array:
 
 
 def diagonal(field: Field, a: Array) -> Array:
-    """Return the equal pixels of a Square field for one image x, (B, H, W), float64."""
+    """Return the pairs of equal pixels of a Square field for one image x, (B, H, W), float64."""
     return field.xp.astype(equal_pixels(field, a)[:, 0], field.xp.float64).T.reshape((-1, *field.grid))
 
 

@@ -20,7 +20,7 @@ from minintk.spec.windows import Axis
 
 @lru_cache(maxsize=1024)
 def reads(axis: Axis, s: int) -> tuple[tuple[slice, slice], ...]:
-    """Return slices (outputs, inputs), several pairs if the axis wraps: output p uses input stride p - before + s."""
+    """Return slices (outputs, inputs): output p uses input stride p - before + s.  Circular axes have several pairs."""
     places = [axis.stride * p - axis.before + s for p in range(axis.out)]
     if axis.circular:
         places = [place % axis.size for place in places]
@@ -38,7 +38,7 @@ def plain(axis: Axis) -> bool:
 
 
 def at(ndim: int, *where: tuple[int, slice]) -> tuple[slice, ...]:
-    """Return an index with slices along some axes."""
+    """Return an index for `ndim` axes with the given slices.   where : (axis, slice)."""
     index = [slice(None)] * ndim
     for axis, piece in where:
         index[axis] = piece
@@ -70,7 +70,7 @@ def add_windows(
 ) -> None:
     """Write out = sum_s a[S p + s, S p' + s] along two axes that are shifted together.  `out` must not be `a`.
 
-    outside : contributions of pairs with one pixel outside, for x inside and for x' inside; they broadcast to a.
+    outside : contributions of pairs with one pixel outside, for x inside and for x' inside; they broadcast to `a`.
     start : the first output along the first axis, for a plain axis.
     """
     if plain(axis):
@@ -110,9 +110,9 @@ def shifted_sum(
 ) -> None:
     """Compute `joint_sum` for a plain axis: outputs from `start` along the first axis, and all along the second.
 
-    For each shift, all axes after the first are added as one contiguous run, which is faster than line by line.  This
-    adds numbers of a neighbouring line to some entries, which are then recomputed.  Positive shifts come first, so that
-    the first write to `out` starts on a cache line.  Otherwise, NumPy takes three times as long.
+    For each shift, all axes after the first are added as one contiguous slice, which is faster than line by line.  Some
+    entries thereby receive numbers of a neighbouring line; these entries are recomputed.  Positive shifts come first,
+    so that the first write to `out` starts on a cache line.  Otherwise, NumPy takes three times as long.
     """
     (first, second), n, stop = along, a.shape[along[1]], start + out.shape[along[0]]
     run, step = prod(a.shape[first + 1 :]), prod(a.shape[second + 1 :])

@@ -21,7 +21,7 @@ from minintk.progress import progress_of
 
 
 def dask_client(executor: Any) -> Any:
-    """Return the client behind `client.get_executor()`, or None for any other executor."""
+    """Return the dask client that made `executor` by `client.get_executor()`, or None for any other executor."""
     return executor._client if type(executor).__module__.startswith("distributed.") else None
 
 
@@ -38,7 +38,7 @@ def block_of(path: str, n: int, dtype: str, size: int, ridge: float, block_info:
 
 
 class DaskFactor:
-    """Cholesky factor of a stored Gram matrix, in the workers' memory.  MemoryError unless 2 N^2 numbers fit."""
+    """Cholesky factor of a stored Gram matrix, in the workers' memory.  Raises MemoryError unless 2 N^2 numbers fit."""
 
     def __init__(self, gram: Gram, client: Any, size: int, progress: bool) -> None:
         self.gram, self.client, self.size, self.progress = gram, client, size, progress
@@ -53,7 +53,7 @@ class DaskFactor:
 
     @cached_property
     def L(self) -> Any:
-        """Return L as a computed dask array, (whole, whole); ValueError unless K + ridge I is positive definite."""
+        """Return L, a computed dask array, (whole, whole); raise ValueError if K + ridge I is not positive definite."""
         import dask.array as da
         from distributed import as_completed, futures_of
 

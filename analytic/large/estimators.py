@@ -40,7 +40,7 @@ ACTIVATIONS: dict[str, s.Activation] = {
 
 
 def network(depth: int, activation: str | s.Activation, w_std: float, b_std: float) -> s.Sequential:
-    """Build `depth` hidden layers and an output with these scales; widths do not change kernels in NTK scaling."""
+    """Build `depth` hidden layers and an output.  Widths are 1, because they do not change kernels in NTK scaling."""
     depth, w_std, b_std = whole("depth", depth), number("w_std", w_std), number("b_std", b_std, zero=True)
     if not isinstance(activation, s.Activation):
         if activation not in ACTIVATIONS:
@@ -50,7 +50,7 @@ def network(depth: int, activation: str | s.Activation, w_std: float, b_std: flo
 
 
 RIDGES = 10.0 ** np.arange(-6, 1.25, 0.5)
-"""Candidates for ridge="loo", relative to the kernel's mean diagonal; the least leave-one-out error decides."""
+"""Candidates for ridge="loo", relative to the kernel's mean diagonal.  We use the one of least left-out error."""
 
 PROBES = 4
 """Number of random-sign vectors z that estimate the trace of a smoother S by E z'S z."""
@@ -185,7 +185,7 @@ class _Network(BaseEstimator):  # type: ignore[misc]
             y_i - (r_i - m_i s_i) / d_i,   r = G^-1 y,  s = G^-1 1,  d = diag G^-1,  G = k(X, X) + ridge / w
 
         m_i is the mean target of the other examples.  The cost is one factorisation and N^3 / 3 operations.  The ridge
-        is `ridge_`.  Examples of weight 0 are omitted.  ValueError for finite time, landmarks or a singular G.
+        is `ridge_`.  Examples of weight 0 are omitted.  Raises ValueError for finite time, landmarks or a singular G.
         """
         check_is_fitted(self)
         if self._time != inf or self.landmarks is not None:
@@ -197,7 +197,7 @@ class _Network(BaseEstimator):  # type: ignore[misc]
         return left[:, 0] if self._flat else left
 
     def _held_out(self) -> tuple[Host, Host, Host]:
-        """Return (`leave_one_out`, y, w), or, without it, generalised cross-validation: y - (y - S y) / (1 - h).
+        """Return (`leave_one_out`, y, w), or, if it raises, generalised cross-validation: y - (y - S y) / (1 - h).
 
         h is the mean of S_ii for the smoother S.  With landmarks, it averages over the other examples, if any.
         """
@@ -229,7 +229,7 @@ class _Regressor(MultiOutputMixin, RegressorMixin, _Network):  # type: ignore[mi
     normalize_y: bool = False
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fit X : (N, d), y : (N,) or (N, C), with sample_weight : (N,) on each example's squared error."""
+        """Fit X : (N, d), y : (N,) or (N, C).   sample_weight : (N,), weights of the examples' squared errors."""
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], multi_output=True, y_numeric=True)
         self._flat = y.ndim == 1
         self._fit(X, np.asarray(y, dtype=np.float64).reshape(len(y), -1), sample_weight)
@@ -270,8 +270,8 @@ class NTKRegressor(_Regressor, _Trained):
     calibrated intervals, use GaussianProcessRegressor(NetworkKernel() + WhiteKernel(), normalize_y=True).
 
     Attributes: kernel_, the `Kernel`; ridge_, the absolute ridge; mean_ and std_, (C,), the offsets and scales of the
-    targets.  UnsupportedLayer for a spec without a kernel.  With ridge=0, equal rows get the mean of their targets;
-    ValueError if the kernel is singular and rounding hides the limit.  Lee et al. 2019, eqs. (14) to (16).
+    targets.  With ridge=0, equal rows predict the mean of their targets.  Raises UnsupportedLayer if a spec has no
+    kernel, and ValueError if the kernel is singular and rounding hides the limit.  Lee et al. 2019, eqs. (14) to (16).
 
     >>> import numpy as np
     >>> X = np.linspace(-1, 1, 9)[:, None]
@@ -357,7 +357,7 @@ class NetworkKernel(theirs.Kernel):  # type: ignore[misc]
     w_std, b_std : factors on all w_std and b_std of the spec.  Without a spec, the scales of `depth` hidden layers.
     Scikit-learn maximises the evidence over both within their bounds, using `Kernel.derivatives`.  "fixed" excludes a
     scale, and b_std=0 stays 0.  Choose depth and activation by grid search.  The kernel combines with others, e.g.
-    NetworkKernel() + WhiteKernel().  Outputs of erf are bounded by its scales, so put ConstantKernel() * before it.
+    NetworkKernel() + WhiteKernel().  With erf, outputs are bounded: use ConstantKernel() * NetworkKernel(...).
 
     >>> import numpy as np
     >>> from sklearn.gaussian_process import GaussianProcessRegressor
@@ -380,7 +380,7 @@ class NetworkKernel(theirs.Kernel):  # type: ignore[misc]
 
     @property
     def hyperparameters(self) -> list[theirs.Hyperparameter]:
-        """Return the factors whose logarithms are theta, in alphabetical order; ValueError for wrong bounds."""
+        """Return the factors whose logarithms are theta, in alphabetical order; raise ValueError for invalid bounds."""
         found = []
         for name in sorted(PARAMETERS):
             of = numbers(bounds := getattr(self, f"{name}_bounds"))

@@ -39,7 +39,7 @@ PIECE = 512
 
 
 class Blocks(list[Host]):
-    """The finished blocks of L, in memory or in `folder`.  OSError, before the work, if the disk is too full."""
+    """The finished blocks of L, in memory or in `folder`.  Raises OSError, before the work, if the disk is too full."""
 
     def __init__(self, shapes: list[tuple[int, int]], dtype: np.dtype[Any], folder: Path | None) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Blocks(list[Host]):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def append(self, block: Host) -> None:
-        """Store the next block; raise OSError on a full disk."""
+        """Store the next block; raise OSError if the disk is full."""
         if self.folder is not None:
             path = self.folder / f"{len(self)}-{checksums([block]).strip()}.npy"
             remove_parts(path)
@@ -82,7 +82,7 @@ class Blocks(list[Host]):
 
 
 class Factor:
-    """Cholesky factor L L' = K + ridge I of the blocks of `gram`; ValueError names the pivot if L does not exist."""
+    """Cholesky factor L L' = K + ridge I of `gram`.  Raises ValueError, naming the pivot, if there is none."""
 
     def __init__(self, gram: Gram, folder: Path | None, progress: bool) -> None:
         self.rows, self.dtype = gram.blocks, gram.dtype

@@ -32,7 +32,7 @@ PIECE = 2**22
 """Bytes of a piece of K_nm in float64.  Pieces stay in cache between their two products, which triples the speed."""
 
 TOGETHER = 64
-"""Number of pieces whose products are kept until they are summed."""
+"""Number of pieces that are multiplied in parallel before their products are summed."""
 
 ROWS = 2048
 """Minimum number of rows of a piece that is read once (M if larger); each piece updates the whole (M, M) sum."""
@@ -47,7 +47,7 @@ Sums = dict[str, Array]
 
 
 def chosen(landmarks: Any, n: int) -> Host:
-    """Return the landmarks' indices in ascending order, as given or drawn without replacement if a number is given."""
+    """Return the landmarks' indices in ascending order: the given ones, or a given number drawn without replacement."""
     at = np.asarray(landmarks)
     if at.dtype.kind in "iu" and at.ndim == 0 and at >= 1:
         return np.sort(np.random.default_rng(0).choice(n, min(int(at), n), replace=False))
@@ -61,7 +61,7 @@ def chosen(landmarks: Any, n: int) -> Host:
 
 
 def weights(weight: Array | None, x: Array) -> Array:
-    """Return w : (N,), which defaults to ones; ValueError unless w is finite, >= 0 and positive somewhere."""
+    """Return w : (N,), which defaults to ones.  Raises ValueError unless w is finite, >= 0 and positive somewhere."""
     xp, n = array_namespace(x), int(x.shape[0])
     if weight is None:
         return xp.ones(n)
@@ -76,7 +76,7 @@ class Nystrom:
     """The matrix S as an operator for conjugate gradients, and the right-hand side `right` = L^-1 K_mn W y : (M, C).
 
     of : (x1, x2) -> their kernel.   y : (N, C), float64.   at : (M,), indices of the landmarks.   weight : (N,).
-    stored : K_nm, if on disk.   read, write : load and store partial sums.   ValueError if K is indefinite.
+    stored : K_nm, if on disk.   read, write : load and store partial sums.   Raises ValueError if K is indefinite.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Nystrom:
         return b
 
     def _factor(self, K: Array, rounding: float) -> Array:
-        """Return the lower triangular L, L L' = K + jitter I; jitter covers rounding, and grows if this fails."""
+        """Return the lower triangular L, L L' = K + jitter I.  The jitter covers rounding and grows if this fails."""
         xp, m = self.xp, len(K)
         jitter = 10 * m**0.5 * rounding * float(xp.max(xp.abs(xp.diagonal(K)))) or 1e-300
         for scale in (1.0, 10.0, 100.0, 1000.0):

@@ -96,11 +96,11 @@ def solve(
         factorises on its workers, which need access to the folder (docs/clusters.md).
     progress : show progress bars with the remaining time on stderr.
 
-    ValueError for arguments that `posterior` rejects, landmarks that are not examples, a kernel that is not positive
-    definite, a residual of 1 or more, or a store of another kernel.  RuntimeWarning if tol is not reached.  MemoryError
-    or OSError, before the work, if memory or disk is too small.  A second process that starts the same solve in a
-    folder helps with the kernel, waits for the factor, and returns the result.  Hestenes and Stiefel 1952; beta is from
-    Golub and Ye 1999, and landmarks are from Rudi, Carratino and Rosasco 2017, eqs. (8) and (13).
+    Raises ValueError for arguments that `posterior` rejects, landmarks that are not examples, a kernel that is not
+    positive definite, a residual of 1 or more, or a store of another kernel.  Raises MemoryError or OSError, before
+    the work, if memory or disk is too small.  Warns if tol is not reached.  A second process that starts the same
+    solve in a folder helps with the kernel, waits for the factor, and returns the result.  Sources: Hestenes and
+    Stiefel 1952; Golub and Ye 1999 (beta); Rudi, Carratino and Rosasco 2017, eqs. (8) and (13) (landmarks).
 
     >>> import numpy as np, minintk as mn, analytic as an
     >>> x = np.random.default_rng(0).standard_normal((20, 5))
@@ -111,7 +111,7 @@ def solve(
     >>> solve(k, x, x[:, :2], ridge=0.1, by="landmarks", landmarks=10).coefficients.shape
     (10, 2)
     """
-    examples = posterior(kernel, x, y, ridge=ridge, kind=kind).ensemble  # checked and copied
+    examples = posterior(kernel, x, y, ridge=ridge, kind=kind).ensemble  # `posterior` checks and copies
     x, y, ridge, xp = examples.x, examples.y, examples.ridge, array_namespace(examples.x)
     if by not in get_args(By):
         raise ValueError(f"by expects 'cholesky' or 'landmarks', got {by!r}")
@@ -135,7 +135,7 @@ def solve(
         mark = digest(f"minintk solve 2; {parts}", x, *(() if z is None else (z, w)))
         folder = made_folder(made_folder(store, "store=") / f"{by}-{mark}", "store=")
         with progress_of("kernel", 1.0, progress) as advance:
-            told = _shares(advance) if progress else None  # the kernel itself warns if it takes hours
+            told = _shares(advance) if progress else None  # without a bar, the kernel warns if it takes hours
             stored = of(x, z, store=store if z is None else folder / "kernel", progress=told, executor=executor)
     with nullcontext() if folder is None else Claim(folder / "solve.lock", wait=True):
         K: Any = gram.Gram(of, x, ridge, stored)

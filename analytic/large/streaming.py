@@ -44,7 +44,7 @@ from minintk.threads import alone, single_threaded_blas
 KERNEL_NAMES = ("nngp", "ntk")
 
 Lines = dict[int, set[str]]
-"""{block number: its lines without the number}: a space and a checksum per result.  Undamaged blocks keep one."""
+"""{block number: its lines without the number}: a space and a checksum per result.  Undamaged blocks keep one line."""
 
 
 def images_of(place: Place, symmetric: bool) -> list[tuple[slice, slice, Callable[[Host], Host]]]:
@@ -54,10 +54,10 @@ def images_of(place: Place, symmetric: bool) -> list[tuple[slice, slice, Callabl
 
 
 class KernelStore:
-    """The kernels of `inputs` in a folder.   asked : if (NNGP, NTK) are computed.   size : rows and columns of a block.
+    """The kernels of `inputs` in a folder.   asked : (NNGP, NTK), True if computed.   size : rows of a block.
 
-    what : everything else that affects the results.   ValueError for a folder with other files or another kernel;
-    NotADirectoryError for a file; OSError for a full disk, or for a read-only folder without complete results.
+    what : everything else that affects the results.   Raises ValueError if the folder has other contents,
+    NotADirectoryError for a file, and OSError if the disk is full or a read-only folder lacks results.
     """
 
     def __init__(self, path: str | os.PathLike[str], what: str, inputs: Examples, asked: tuple[bool, bool], size: int):
@@ -233,8 +233,8 @@ def kernels_by_blocks(
     """Compute NNGP and NTK of x1 (and x2), in the store or in memory; the result is `Engine.run`'s, bit for bit.
 
     unit : rows of a tile.   begin : prepares all rows if a block has to be computed.   evaluate : computes a block on
-    any worker.   of : everything else that affects a block.   TypeError if `executor` is not an executor, and for
-    device arrays with one; ValueError for both store and out; other errors as in `KernelStore` and `Wanted`.
+    any worker.   of : everything else that affects a block.   Raises TypeError if `executor` is not an executor or the
+    arrays are on a device, ValueError for both store and out, and the errors of `KernelStore` and `Wanted`.
     """
     followed = pixel_pairs_followed(steps, inputs.example)
     most = max(1, min(2048, int((PIXEL_PAIRS_PER_BLOCK / followed) ** 0.5)))
@@ -251,7 +251,7 @@ def kernels_by_blocks(
         found = begin()
         if executor is None:
             n, m = inputs.shape
-            one = inputs.at(slice(0, min(size, n)), slice(max(0, m - size), m))  # from both sides, if there are two
+            one = inputs.at(slice(0, min(size, n)), slice(max(0, m - size), m))  # has x1 and x2, if there is an x2
             replace(wanted, out=(None, None)).check(one, found.working_memory(one))
         return found
 
@@ -296,7 +296,7 @@ def fill(
     store: KernelStore, engine: Callable[[], Engine], evaluate: Evaluate, executor: Executor | None,
     progress: Callable[[int, int], None] | None,
 ) -> tuple[list[Any], float]:  # fmt: skip
-    """Evaluate the blocks that no process has; return the results, and the error bound of this call's quadratures."""
+    """Evaluate the blocks that the store lacks; return the results, and the error bound of this call's quadratures."""
     total, error = len(store.places), 0.0
     advance = progress or forewarned(f"the kernel in {store.folder}", len(store.done))
     advance(len(store.done), total)

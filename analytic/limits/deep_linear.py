@@ -56,7 +56,7 @@ class Signal:
             self.cov[...] = np.tile(np.eye(size), (T, T))
 
     def at(self, k: int) -> slice:
-        """Return the rows of time k."""
+        """Return the slice of the rows that belong to time k."""
         return slice(self.size * k, self.size * (k + 1))
 
     def advance(self, k: int, source: Signal, driven: Host, gamma2: float, back: Signal, beyond: Signal) -> None:
@@ -135,8 +135,8 @@ def deep_linear_limit(
     flow by c_1 lr + c_2 lr^2 + ...
 
     With r = rank of x, a step takes O(L (r + C) ((r + C) steps)^2) operations; 100 steps of 5 inputs and two hidden
-    layers take .07 s.  UnsupportedLayer for an activation or a bias; ValueError for invalid shapes, lr or gamma0;
-    MemoryError, before any work, if memory is too small; FloatingPointError if the descent diverges.
+    layers take .07 s.  Raises UnsupportedLayer for activations or biases, and ValueError for invalid shapes, lr or
+    gamma0.  Raises MemoryError, before any work, if memory is short, and FloatingPointError if the descent diverges.
 
     >>> import numpy as np, minintk as mn
     >>> spec = mn.Sequential(mn.Dense(512), mn.Dense(512), mn.Dense(1))
@@ -157,7 +157,7 @@ def deep_linear_limit(
     g = [Signal(T, C, r, above) for above in (*sigma2[1:], 0.0)]  # g^1 to g^{L+1}, the outputs
     F, gamma2 = np.zeros((T, r, C)), found.gamma0**2
     driven = np.zeros((T * r, T * C))  # lr e(s), one block per time
-    with np.errstate(over="ignore", invalid="ignore"):  # checked below
+    with np.errstate(over="ignore", invalid="ignore"):  # F is checked below
         for k in range(T):
             for at in range(1, len(h)):
                 h[at].advance(k, h[at - 1], driven, gamma2, g[at - 1], g[at])

@@ -76,7 +76,7 @@ def finite_width(spec: s.Layer) -> FiniteWidth:
     """Return the exact moments of a bias-free network of ReLU, LeakyReLU, Abs or no activations, at its spec's widths.
 
     The moments are for one input, one output (hatTheta_cc), and the NTK parametrization, whose learning-rate scales are
-    all 1.  UnsupportedLayer for biases and other layers; ValueError if there is no hidden layer.
+    all 1.  Raises UnsupportedLayer for biases and other layers, and ValueError if there is no hidden layer.
 
     >>> import minintk as mn
     >>> for n in (10, 1000):
@@ -120,8 +120,8 @@ def depth_over_width(beta: float, gate: float = 2.0) -> float:
 
         e^(c beta) (1/3 + 4/3 (1/z - (1 - e^-z) / z^2)),    c = 3 gate - 1,    z = 3 gate beta
 
-    This is the limit of `finite_width` as depth and width go to infinity together.  gate : m4 / m2^2.  ReLU has gate
-    2 and growth e^(5 beta); linear networks have gate 1 and growth e^(2 beta).  ValueError unless beta >= 0 and
+    This is the limit of `finite_width` as depth and width go to infinity together.  gate : m4 / m2^2.  ReLU has gate 2
+    and growth e^(5 beta); linear networks have gate 1 and growth e^(2 beta).  Raises ValueError unless beta >= 0 and
     gate >= 1, and if the result overflows.
 
     >>> [round(depth_over_width(beta), 3) for beta in (0.0, 0.1, 1.0)]

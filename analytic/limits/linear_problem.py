@@ -1,4 +1,4 @@
-"""Define what the feature-learning limits share: the chain of layers, the scales, and the data of linear networks.
+"""Define the parts that the feature-learning limits share: layers, scales, and the data of linear networks.
 
     f(x) = 1/(gamma0 sqrt(n)) f_net(x),    theta' = -gamma0^2 n grad L,    f_net : the spec in the NTK parametrization
 
@@ -106,7 +106,7 @@ def linear_problem(spec: s.Layer, x: Array, y: Array, gamma0: float) -> LinearPr
 
 
 def hidden_layers(spec: s.Layer) -> tuple[tuple[s.Dense, ...], tuple[s.Layer, ...]]:
-    """Return a spec's Dense layers and hidden activations; UnsupportedLayer or ValueError for other architectures."""
+    """Return Dense layers and hidden activations; raise UnsupportedLayer or ValueError for other architectures."""
     dense, phi = list[s.Dense](), list[s.Layer]()
     for layer in s.as_sequential(spec).layers:
         if isinstance(layer, s.Dense):
@@ -128,7 +128,7 @@ def integrated(
 ) -> np.ndarray[Any, Any]:
     """Solve d state/dt = rate(t, state) from `start` : (n,); return states (T, n) at times (T,) >= 0 in any order.
 
-    rtol, atol : tolerated error per step, atol + rtol |value|.  RuntimeError if the solver cannot meet this tolerance.
+    rtol, atol : tolerated error per step, atol + rtol |value|.  Raises RuntimeError if the solver does not reach it.
     """
     from scipy.integrate import solve_ivp
 

@@ -20,7 +20,7 @@ Steps are finite, so B has a term at s = k, <phi''(h) z> / gamma0.  It is 0 only
 of h.  For ReLU, phi'' is a delta function.  Stein's lemma, sum_s <dg(k)/du(s)> cov(u(s), u(t)) = <g(k) u(t)>, gives the
 responses without phi'', as covariances of known samples.  For samples, the result is the conditional law of a Gaussian
 matrix given some of its products (`DeferredGaussian`).  Therefore n samples are, in law, a network of width n whose
-(n, n) weights are never drawn.  As for this network, results differ from the limit by O(n^-1/2), their means by c / n.
+(n, n) weights are never drawn.  As for this network, results differ from the limit by O(n^-1/2), and means by c / n.
 
 Gradient flow up to a time t is the limit lr -> 0 with lr * steps = t; the error of descent is O(lr).
 """
@@ -92,7 +92,7 @@ class DeferredGaussian:
 
 
 GROUPS = 16
-"""Number of independent groups of samples, enough for a standard error but few enough that each group is wide."""
+"""Number of independent groups of samples: enough for a standard error, and few enough that each group is wide."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -230,9 +230,9 @@ def feature_learning_limit(
 
     The work is O(samples m^2) for m <= C (N + M)(steps + 1) independent features: 64,000 samples, 4 examples, 20 steps
     and two hidden layers take 3 s.  Adam needs samples^2 / 8 more bytes, and samples^2 / 16 more operations per step.
-    UnsupportedLayer for other layers, or an activation without a derivative.  ValueError for invalid shapes, gamma0, lr
-    or samples.  TypeError if rng is a seed, and for other optimisers.  MemoryError, before any work, if memory is too
-    small; FloatingPointError if the descent diverges.
+    Raises UnsupportedLayer for other layers or an activation without a derivative, ValueError for invalid shapes,
+    gamma0, lr or samples, and TypeError for a seed as rng or another optimiser.  Raises MemoryError, before any work,
+    if memory is too small, and FloatingPointError if the descent diverges.
 
     >>> import numpy as np, minintk as mn
     >>> spec = mn.Sequential(mn.Dense(512), mn.ReLU(), mn.Dense(512), mn.ReLU(), mn.Dense(1))
@@ -267,7 +267,7 @@ def feature_learning_limit(
 def _over_groups(problem: Problem, n: int, steps: int, rng: np.random.Generator, dtype: Any) -> FeatureLearningLimit:
     """Run the groups in sequence; return means and standard errors over them."""
     xp, groups = array_namespace(problem.Z), (Group(problem, n, rng).descent(steps) for _ in range(GROUPS))
-    with np.errstate(over="ignore", invalid="ignore"):  # checked above
+    with np.errstate(over="ignore", invalid="ignore"):  # `descent` checks
         runs = [[xp.stack(a) for a in zip(*group, strict=True)] for group in groups]
     every = [xp.stack(a) for a in zip(*runs, strict=True)]
     f, features, gradients, ntk = (xp.astype(xp.mean(a, axis=0), dtype) for a in every)

@@ -23,7 +23,7 @@ averaging over F at fixed z by Wick's theorem to leading order gives n times eac
                                     + K_c,ad K_c,bc E d(s2_a tau_ab tau_ac),          d : each z_e by kappa_ed s1_d
 
 D2_a(b, c) = D^2 f_a[grad f_b, grad f_c], O3_abc = D2_a(b, c) + D2_b(a, c), O4_abcd = grad O3_abc . grad f_d.  With one
-hidden layer, K = w^2 c + b^2 and g is the output weight.  (Roberts, Yaida and Hanin 2022, chapters 8 and 11, carry such
+hidden layer, K = w^2 c + b^2 and g is the output weight.  (Roberts, Yaida and Hanin 2022, chapters 8 and 11, propagate
 moments from layer to layer; docs/one-finite-layer.md derives the formulas and shows why single finite layers add up.)
 """
 
@@ -66,7 +66,7 @@ class Jet(NamedTuple):
     second: Host
 
     def below(self, first: Host, second: Host) -> Jet:
-        """Return the jet in the layer below's (c, p, q, rho), given derivatives (4, 4, P, P) and (4, 4, 4, P, P)."""
+        """Return the jet in (c, p, q, rho) of the layer below, given derivatives (4, 4, P, P) and (4, 4, 4, P, P)."""
         bent = np.einsum("iab,iuvab->uvab", self.first, second)
         bent += np.einsum("ijab,iuab,jvab->uvab", self.second, first, first, optimize=True)
         return Jet(np.einsum("iab,iuab->uab", self.first, first), bent)

@@ -52,7 +52,7 @@ class Steps:
 
 
 def check_optimizer(lr: float | SGD | Adam) -> SGD | Adam:
-    """Return the optimiser (SGD for a number); TypeError or ValueError if the limit does not support it."""
+    """Return the optimiser (SGD for a number); raise TypeError or ValueError if the limit does not support it."""
     if not hasattr(lr, "step"):
         return SGD(lr=number("lr", lr))
     if not isinstance(lr, SGD | Adam) or type(lr) not in {SGD, Adam}:

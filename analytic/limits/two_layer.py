@@ -42,7 +42,7 @@ class TwoLayerLimit:
     def moments(self, t: Any) -> tuple[Host, Host, Host]:
         """Return (F, S, Q) at times t, a number or (T,), on the host, with shapes (T, r, C), (T, r, r), (T, C, C).
 
-        ValueError unless times are finite and >= 0; RuntimeError if the solver cannot keep its accuracy.
+        Raises ValueError unless times are finite and >= 0, and RuntimeError if the solver cannot keep its accuracy.
         """
         (r, C), (s1, s2) = self.problem.sizes, self.problem.w_std
         state = np.concatenate([np.zeros(r * C), s1**2 * np.eye(r).ravel(), s2**2 * np.eye(C).ravel()])
@@ -89,7 +89,7 @@ def two_layer_limit(spec: s.Layer, x: Array, y: Array, *, gamma0: float = 1.0) -
     spec : mn.Sequential(mn.Dense(n, w_std=sigma_1), mn.Dense(C, w_std=sigma_2)); n has no effect.
     x : (N, d), y : (N, C).  gamma0 >= 0 : how much features move; 0 is the NTK's gradient flow, and 1 is mean field.
 
-    UnsupportedLayer for an activation or a bias; ValueError for another number of layers, wrong shapes, or gamma0 < 0.
+    Raises UnsupportedLayer for an activation or a bias, and ValueError for more layers, wrong shapes or gamma0 < 0.
 
     >>> import numpy as np, minintk as mn
     >>> spec = mn.Sequential(mn.Dense(512), mn.Dense(1))

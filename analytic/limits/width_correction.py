@@ -120,7 +120,7 @@ class WidthCorrection:
         return V, np.exp(-np.minimum(b, d) * t) * _integral(abs(b - d), t), (V[:, None] - _integral(b + d, t)) / d
 
     def _times(self, t: Any) -> Host:
-        """Return the times as an array (T,), at most 60 time constants of the slowest mode, the end of training."""
+        """Return the times as an array (T,), clipped at 60 time constants of the slowest mode, the end of training."""
         return np.minimum(np.atleast_1d(times(t)), 60 / self.lam[0])
 
     def _expansion(self, limit: Host, found: Host, axis: int, unit: float = 1.0) -> Expansion:
@@ -153,9 +153,9 @@ def width_correction(
     They are Sobol points, which `rng` (default numpy.random.default_rng(0)) shifts randomly 8 times; the scatter of
     the 8 estimates gives the error.  The work is O(samples L P^2 N^2) for P = N + M examples and L hidden layers.
 
-    UnsupportedLayer for other layers, several outputs, and activations with kinks.  ReLU's O4 vanishes almost
-    everywhere, but its mean needs E phi''^2, which is infinite.  ValueError for invalid shapes, and if the training
-    set's NTK is singular; MemoryError, before any work, if memory is too small.
+    Raises UnsupportedLayer for other layers, several outputs, and activations with kinks.  ReLU's O4 vanishes almost
+    everywhere, but its mean needs E phi''^2, which is infinite.  Raises ValueError for invalid shapes or a singular NTK
+    of the training set, and MemoryError, before any work, if memory is too small.
 
     >>> import numpy as np, minintk as mn
     >>> spec = mn.Sequential(mn.Dense(100), mn.Tanh(), mn.Dense(100), mn.Tanh(), mn.Dense(1))

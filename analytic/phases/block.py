@@ -25,7 +25,7 @@ def repeated(spec: s.Layer) -> s.Sequential:
     """Return the block that a network repeats; if nothing repeats, return the spec as one block of a deeper network.
 
     Widths can differ between blocks.  Among several runs of equal blocks, choose the longest run, and its shortest
-    block.  Without repetition, a last layer of the first layer's kind is an output, as in Dense(..), Tanh(), Dense(1).
+    block.  Without repetition, a last layer of the first layer's kind is omitted as an output: Dense, Tanh, Dense.
 
     >>> repeated(s.Sequential(s.Dense(9), s.Tanh(), s.Dense(8), s.Tanh(), s.Dense(1)))
     Sequential(Tanh(), Dense(width=8, w_std=1.0, b_std=0.0, b_init='normal'))
@@ -61,7 +61,7 @@ def unsized(layer: s.Layer) -> s.Layer:
 
 
 def steps(block: s.Sequential, of: s.Layer, parametrization: Parametrization) -> Program:
-    """Return a block's steps of the recursion; UnsupportedLayer, with the reason, if blocks cannot be stacked.
+    """Return a block's steps of the recursion; raise UnsupportedLayer, with the reason, if blocks cannot be stacked.
 
     of : the whole network; some parametrizations need its number of residual branches.
     """

@@ -21,7 +21,7 @@ from minintk.spec.shapes import Site
 from minintk.validate import number
 
 SMALLEST, LARGEST, STEP, NOTHING = 1e-6, 1e6, 0.25, 1e-9
-"""Range of variances to search, step in log q, and relative distance from the edge that is treated as 0."""
+"""Range of variances to search, its step in log q, and the relative distance from the edge that is treated as 0."""
 
 
 class Critical(NamedTuple):
@@ -36,12 +36,12 @@ def critical(activation: s.Activation, *, b_std: float | None = None, q: float |
     """Return w_std and b_std at which a deep network of Dense layers and `activation` is at the edge of chaos.
 
     b_std : select the point of the edge with this bias and a stable q*: |dQ / dq| <= 1.
-    q : select the point of the edge with this variance of pre-activations.
-    With neither, select the point that also preserves variances, dQ/dq = chi_1 = 1, where E phi(u) phi''(u) = 0. GELU
-    and Swish have such a point at q > 0.  Tanh, erf and sine have it at b_std = q = 0, and the ReLU family at b_std = 0
-    and any q (q = 1 is returned).  Raises TypeError unless `activation` has a derivative, and ValueError if both
-    arguments are given, or if there is no such point at q = 0 or at q from 1e-6 to 1e6.  Sources: Schoenholz et al.
-    2017 (tanh); He et al. 2015 (ReLU); Roberts, Yaida, Hanin 2022, chapter 5 (GELU, Swish).
+    q : select the point of the edge with this variance of pre-activations.  With neither, select the point that also
+    preserves variances, dQ/dq = chi_1 = 1, where E phi(u) phi''(u) = 0. GELU and Swish have such a point at q > 0.
+    Tanh, erf and sine have it at b_std = q = 0, and the ReLU family at b_std = 0 and any q (q = 1 is returned).  Raises
+    TypeError unless `activation` has a derivative, and ValueError if both arguments are given or no such point exists
+    at q = 0 or at q from 1e-6 to 1e6.  Sources: Schoenholz et al.  2017 (tanh); He et al. 2015 (ReLU); Roberts, Yaida,
+    Hanin 2022, chapter 5 (GELU, Swish).
 
     >>> import minintk as mn
     >>> [round(value, 9) for value in critical(mn.ReLU())]
@@ -89,7 +89,7 @@ class Edge:
         return Critical(1 / sqrt(self.maps.variance(q)[1]), 0.0 if share < 1e-14 else sqrt(q * share), q)
 
     def with_bias(self, b: float, activation: s.Activation) -> Critical:
-        """Return the stable point with this bias and the smallest q."""
+        """Return the stable point of the edge that has this bias and the smallest q."""
         if b == 0 and (start := self.start()) is not None:
             return start
         for q in self.roots(lambda q: self.bias2(q) - b * b / q):

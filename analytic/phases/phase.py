@@ -73,7 +73,7 @@ class Phase:
 
             Theta = A (chi^l - 1) / (chi - 1)      A : `added`, chi_1; `added_c`, chi
 
-        ValueError unless 0 < q* < inf.
+        Raises ValueError unless 0 < q* < inf.
 
         >>> import minintk as mn
         >>> phase(mn.Sequential(mn.Dense(512, w_std=2**0.5), mn.ReLU())).ntk(10)
@@ -94,13 +94,13 @@ def phase(spec: s.Layer, parametrization: Parametrization = DEFAULT_PARAMETRIZAT
     """Return the phase of a network that repeats a block of layers: fixed points, slopes and depth scales.
 
     spec : a network with a repeated block (`Phase.block`), or only the block.  Widths do not matter.
-    start : the initial variance, which selects one of several fixed points.  All activations with a tangent
-    kernel are supported, with biases, `Residual`, `Sum`, `Product`, `LayerNorm` and `Dropout`.  Convolutions with
-    circular padding, average pooling and attention (softmax, scaling="linear") act on images of equal pixels and
-    sequences of equal positions; other angles are not followed.  Raises UnsupportedLayer, with the reason, if the
-    recursion does not close on q and c, and ValueError for start <= 0.  docs/phases.md contains the derivation.
-    Sources: Poole et al. 2016; Schoenholz et al. 2017 (depth scales, Dropout); Yang and Schoenholz 2017 (Residual);
-    Xiao et al. 2018 (convolutions), 2020 (the NTK).
+    start : the initial variance, which selects one of several fixed points.  All activations with a tangent kernel are
+    supported, with biases, `Residual`, `Sum`, `Product`, `LayerNorm` and `Dropout`.  Convolutions with circular
+    padding, average pooling and attention (softmax, scaling="linear") act on images of equal pixels and sequences of
+    equal positions.  Other angles are not computed.  Raises UnsupportedLayer, with the reason, if the recursion does
+    not close on q and c, and ValueError for start <= 0.  docs/phases.md contains the derivation.  Sources: Poole et al.
+    2016; Schoenholz et al. 2017 (depth scales, Dropout); Yang and Schoenholz 2017 (Residual); Xiao et al. 2018
+    (convolutions), 2020 (the NTK).
 
     >>> import minintk as mn
     >>> print(phase(mn.Sequential(mn.Dense(512, w_std=1.5, b_std=0.3), mn.Tanh())))
@@ -131,7 +131,7 @@ def phase(spec: s.Layer, parametrization: Parametrization = DEFAULT_PARAMETRIZAT
 
 
 def in_one_line(spec: s.Layer, parametrization: Parametrization) -> tuple[str, ...]:
-    """Return the line on the phase for `Network.summary`, or why it has none; empty if the spec has no activation."""
+    """Return the line of `Network.summary` on the phase, or on why there is none; () if the spec has no activation."""
     if not any(isinstance(layer, s.Activation) for layer in every(spec)):
         return ()
     try:

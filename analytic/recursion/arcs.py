@@ -1,4 +1,4 @@
-"""Compute arcsines in compiled code from two polynomials, P and R: branch-free, and exact to rounding at any angle."""
+"""Compute arcsines in compiled code from two polynomials, P and R, without branches, exact to rounding at any angle."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def power_series(terms: int = 64) -> tuple[Polynomial, Polynomial]:
 
         a / 2 = sqrt(p) P(p)            a cos a - sin a = 2 p sqrt(p) R(p)
 
-    From asin(s) = s sum_k P_k s^2k, sqrt(1 - p) = sum_k Q_k p^k and a cos a - sin a = 2 s [P (1 - 2p) - Q], s^2 = p.
+    With s^2 = p, use asin(s) = s sum_k P_k s^2k, sqrt(1 - p) = sum_k Q_k p^k, a cos a - sin a = 2 s [P (1 - 2p) - Q].
     """
     P, Q = np.ones(terms), np.ones(terms)
     for k in range(1, terms):

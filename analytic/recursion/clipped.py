@@ -29,7 +29,7 @@ FAR, END = 40.0, 9.0
 
 
 def rule(nodes: int, power: int = 1) -> list[tuple[float, float]]:
-    """Return nodes and weights on (0, 1), denser near 0 for a larger `power`, because e(b) can change at any angle."""
+    """Return Gauss-Legendre nodes and weights on (0, 1).  A larger `power` resolves changes of e(b) at small angles."""
     x, w = (np.polynomial.legendre.leggauss(nodes) + np.array([[1.0], [0.0]])) / 2
     return list(zip((x**power).tolist(), (w * power * x ** (power - 1)).tolist(), strict=True))
 
@@ -63,12 +63,12 @@ def lag(xp: Any, y: Array, parts: tuple[Array, Array], square: Array, far: Array
 
 
 def clipped(point: Pointwise) -> Form:
-    """Return the form of phi for vectors; zero rows are treated as left of a kink at 0, as in ReLU."""
+    """Return the form of phi for vectors.  If phi has a kink at 0, zero rows are treated as left of it, as in ReLU."""
     kinks = np.sort(np.asarray(point.kinks, dtype=np.float64))
     J = np.diff(point.derivative(np, (kinks[1:] + kinks[:-1]) / 2), prepend=0.0, append=0.0).tolist()
 
     def rows(xp: Any, q: Array, k: Numbers) -> tuple[Array, ...]:
-        """Return h of each kink, and s."""
+        """Return h = t / s for each kink t, and s."""
         s = xp.sqrt(q)
         return *(xp.clip((t + (q == 0) * 1e-99) / xp.maximum(s, 1e-160), -FAR, FAR) for t in kinks.tolist()), s
 

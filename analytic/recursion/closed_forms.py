@@ -1,13 +1,13 @@
-"""Define the steps of activations with a closed form.  `closed_form` is the table of all activations.
+"""Define the steps of activations with a closed form.  `closed_form` returns the step of any activation.
 
     v  = E phi(u)^2        p' = (1 - c') / 2, c' = E phi(u) phi(u') / sqrt(v v')        slope = E phi'(u) phi'(u')
 
 The formulas hold for Gaussian u, u' of variances q, q' and covariance k. They are written in p = (1 - c)/2 and r = (1 +
 c)/2 instead of k, because these stay exact for nearly parallel and nearly opposite rows.  Every formula for p' is a sum
 of terms that vanish with p and with q - q', so p' of nearly parallel rows keeps its digits.  Computing p' as v - E phi
-phi' would lose digits.  `scalar_forms` defines the part from the angle, and the formulas for images.  `tests/oracles`
-evaluates the papers' own formulas with 50 digits.  Sources: Williams 1997 (erf), Pearce et al. 2019 (sin, Rbf), Cho and
-Saul 2009 (rectified monomials, Sign), Tsuchida et al. 2020 (GELU).
+phi' would lose digits.  `scalar_forms` defines the part of p' from the angle, and all formulas for images.
+`tests/oracles` evaluates the papers' own formulas with 50 digits.  Sources: Williams 1997 (erf), Pearce et al. 2019
+(sin, Rbf), Cho and Saul 2009 (rectified monomials, Sign), Tsuchida et al. 2020 (GELU).
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from minintk.layers.activation import Formula, pointwise
 
 
 class ClosedFormRow(NamedTuple):
-    """numbers : the form's numbers and the gain sqrt(q / v), per row, or (1,) if alike.   alike : all q are equal.
+    """numbers : the form's numbers and the gain sqrt(q / v), (N,), or (1,) if alike.   alike : True if all q are equal.
 
-    distances : from `norms`, or None.   s : sqrt(q) if norms differ and there are no distances, otherwise None.
+    distances : from `norms`, or None.   s : sqrt(q) if norms differ and `by_norms` replaces distances, otherwise None.
     """
 
     numbers: tuple[Array, ...]
@@ -102,7 +102,7 @@ class ClosedForm(Dual):
         self.apart(pairs, row)
 
     def apart(self, pairs: Pairs, row: ClosedFormRow) -> None:
-        """Add to p' the part from different norms, if the rows have `Distances`."""
+        """Add to p' the part from different norms, if the rows have `Distances`; complete r' and clip both."""
         xp, p, r = pairs.xp, pairs.p, pairs.r
         if row.distances is not None:
             with pairs.borrow(1) as (w,):

@@ -24,7 +24,7 @@ from minintk.arrays import Array, array_namespace
 
 
 def nonzero(xp: Any, q: Array) -> Array:
-    """Return q with 1 in place of 0, because the kernel of zero rows is 0 at all angles."""
+    """Return q with 1 in place of 0.  Divisions by it are harmless, because the kernel of zero rows is 0 anyway."""
     return xp.where(q > 0, q, 1.0)
 
 
@@ -71,9 +71,9 @@ class Homogeneous(Dual):
 
     and with h = a/2 = asin(sqrt p), w = sin(a)/2 = sqrt(p (1 - p)):   p' = k0 p + (2 b2 / pi) (h - w).
 
-    NumPy has its own in-place code, because `scalar_forms.bent`, the compiled code's formula, would take 7 (float64) to
-    10 times as long on a block.  The relative rounding error of h - w is eps / h^2, at most the error of p from a
-    product.  Single pairs, whose p is exact to rounding, use `folded`.
+    NumPy has its own in-place code, because the compiled code's formula, `scalar_forms.bent`, would take 7 (float64) to
+    10 times as long on a block.  The relative rounding error of h - w is eps / h^2, at most the error of a p computed
+    from an inner product.  Single pairs, whose p is exact to rounding, use `folded`.
 
     at_zero : phi'(0), the slope used if all pre-activations of a row are 0.
     """
@@ -84,7 +84,7 @@ class Homogeneous(Dual):
 
     @property
     def b2(self) -> float:
-        """Return the weight of |x|."""
+        """Return b2, the weight of |x|."""
         return self.beta**2 / (self.alpha**2 + self.beta**2)
 
     def rows(self, rows: RowState) -> tuple[RowState, HomogeneousRow]:

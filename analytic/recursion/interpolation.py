@@ -15,7 +15,7 @@ LARGEST_DEGREE = 1024
 """The largest degree of an interpolation, and of a Hermite series (`analytic.recursion.quadrature`)."""
 
 NARROW = 1e-3
-"""Minimum half-length of an interval in log s, so that interpolation nodes stay apart.  Shorter ones are extended."""
+"""Minimum half-length of an interval in log s.  Shorter intervals are extended, so that their nodes differ."""
 
 NUMBERS_AT_ONCE = 2**21
 """Numbers that the integrals process at a time on a GPU."""
@@ -51,7 +51,7 @@ def chebyshev(xp: Any, curve: Function, low: float, high: float) -> Array:
 
 
 def interpolated(part: Array, log_s: Array, low: float, high: float) -> Array:
-    """Return curve(s), (N, K), from its coefficients."""
+    """Evaluate the polynomial of `chebyshev`: return curve(s), (N, K), from its coefficients `part`."""
     xp, middle, half = array_namespace(log_s), (low + high) / 2, max((high - low) / 2, NARROW)
     k = xp.arange(part.shape[0], dtype=xp.float64)
 

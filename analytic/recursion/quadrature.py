@@ -7,7 +7,7 @@ With z ~ N(0, 1), s = sqrt(q) and the orthonormal Hermite polynomials h_n,
 
 The sums end at n_max.  At c = 1 the omitted terms sum to E phi^2 - sum a_n^2 (Parseval), which bounds their sum at
 every c.  One extra term represents the omitted terms.  Its degree is n_max + 1, or n_max for the even phi' of an odd
-phi.  In terms of p = (1 - c)/2, with a normalised to sum a_n^2 = 1, every term is >= 0 for c >= 0:
+phi.  In terms of p = (1 - c)/2, with `a` normalised to sum a_n^2 = 1, every term is >= 0 for c >= 0:
 
     p' = (1 - c')/2 = p sum_k W_k c^k + |a(s) - a(s')|^2 / 4,       W_k = sum over n > k of a_n(s) a_n(s')
 
@@ -47,10 +47,10 @@ END_OF_AXIS, LAST_END = 9.5, 38.0
 """The z axis ends at a density of 1e-20.  If f grows fast, it ends at up to LAST_END, where the density becomes 0."""
 
 MANY_DEGREES = 256
-"""A degree that suffices for most series; LARGEST_DEGREE is the largest n_max."""
+"""The degree to try first, which suffices for most series.  The next is LARGEST_DEGREE, the largest n_max."""
 
 NEGLIGIBLE_LOSS = {8: 4e-15, 4: 1e-8}
-"""{bytes per number: relative loss below which a series is long enough}."""
+"""{bytes per number: relative size of the omitted terms below which a series is long enough}."""
 
 LONGEST_STRETCH = 5.5
 """An interpolation covers at most this range of log s, which needs a degree of about 100."""
@@ -142,7 +142,7 @@ def mismatch(phi: Phi, variance: Phi, s: Array, grid: float = 0.0) -> Distances 
     """Return vectors y_i for phi(s_i z) / sqrt v_i: |y_i - y_j|^2 = E (phi(s_i z)/sqrt v_i - phi(s_j z)/sqrt v_j)^2.
 
     Return None if all s are equal.  phi is smooth, or has its only kink at 0.  variance : (xp, s^2) -> v.
-    grid : spacing, in log s, of possible ends of a `norm_curve`, so that other rows can reuse the curve; 0: no reuse.
+    grid : spacing, in log s, of possible ends of a `norm_curve`, so that other rows can reuse it; 0 if not reused.
 
     The vectors have one entry per quadrature node and form a smooth curve in log s.  On each stretch of log s, we
     interpolate the curve (Chebyshev) and rotate it to its first principal axes.
@@ -212,9 +212,9 @@ class QuadratureRow(NamedTuple):
 
     one_variance : True if all q are equal up to `RowState.spread`; a and b then have one column, for the middle q.
     distances : `Distances` between the a(s), or None if one_variance.
-    used_a, used_b : the degrees that occur, only odd degrees of a if phi is odd.   odd : True if phi is odd.
+    used_a, used_b : True for degrees with a nonzero coefficient.   odd : True if phi is odd; `a` then has odd degrees.
     short : the same row with only the degrees that float32 needs; its own `short` is None.
-    steep : the ends near c = 1 and c = -1 of a truncated series.  None if it is not truncated or variances differ.
+    steep : duals near c = 1 and c = -1 that replace a truncated series.  None if not needed or if variances differ.
     """
 
     one_variance: bool
@@ -237,10 +237,10 @@ class QuadratureRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Quadrature(Dual):
-    """Step of any activation, from phi and phi' only.  `RowState.error` is relative to sqrt(k(x, x) k(x', x')).
+    """Step of any activation, given phi and phi'.  `RowState.error` is relative to sqrt(k(x, x) k(x', x')).
 
     Rows of equal norm, up to rounding, share one series.  Their q differ from the middle q by at most half of `spread`,
-    which is four roundings of the inputs' precision.  The error is this difference times dW_k / d log q, of order 1.
+    which is four roundings of the inputs' precision.  The error is this difference times dW_k / d log q = O(1).
     """
 
     pointwise: Pointwise
@@ -308,7 +308,7 @@ class Quadrature(Dual):
     def degree(self, phi: Function, dphi: Function, few: Array, top: Array) -> tuple[int, int, float, float]:
         """Return n_max, n_max for float32, and relative bounds on the omitted terms and on the integrals' error.
 
-        few : some values of s, including the largest, `top`.
+        few : some of the s, including the largest.   top : (1,), the largest s.
         """
         xp = array_namespace(few)
         few = xp.concatenate((few[few > 0], top[top > 0]))

@@ -1,9 +1,9 @@
 """Check the range of inputs and variances, and raise a clear error outside it.
 
-Variances q = E u^2 are stored in float64 for any precision of the inputs.  They keep all digits from SMALLEST_VARIANCE
-to LARGEST_VARIANCE at every layer.  If weights preserve orders of magnitude, this allows rows x with |x| / sqrt(d) from
-1e-153 to 1e153.  Rows of zeros have their own formulas.  If the first layer has a random bias, rows below this range
-are treated as zero.  A result must fit the inputs' precision; in float32, K and Theta can be at most 3e38.
+Variances q = E u^2 are stored in float64 for any precision of the inputs.  At every layer, they must lie between
+SMALLEST_VARIANCE and LARGEST_VARIANCE.  If weights preserve orders of magnitude, |x| / sqrt(d) can range from 1e-153
+to 1e153.  Rows of zeros have their own formulas.  If the first layer has a random bias, rows below this range are
+treated as zero.  A result must fit the inputs' precision; in float32, K and Theta can be at most 3e38.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ SPREAD = 8.0
 def rows_in_range(program: Program, inputs: Examples, norms2: Array) -> tuple[RowState, tuple[Any, ...], bool]:
     """Return the rows after all steps, each step's coefficients, and True if the inputs' precision can hold them.
 
-    norms2 : |x|^2, (N + M,).   Raises ValueError, with the row's name, if a row leaves the range.
+    norms2 : |x|^2, (N + M,).   Raises ValueError, naming the row, if a row leaves the range.
     """
     xp, d = inputs.xp, max(1, inputs.x[0].size // max(1, inputs.x[0].shape[0]))
     rows = RowState(norms2 / d, xp.zeros_like(norms2), spread=SPREAD * float(xp.finfo(inputs.dtype).eps))
     if not rows.ends[1] <= LARGEST_VARIANCE or (not program and rows.ends[0] < SMALLEST_VARIANCE):
         check_step(inputs, rows.q, rows.q, rows.theta, "", small=SMALLEST_VARIANCE if not program else 0.0)
     coefficients, fits = [], True
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # reported below
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # `check_step` reports these
         for k, step in enumerate(program, start=1):
             after, row = step.rows(rows)
             low, high = after.ends

@@ -17,10 +17,10 @@ Place = tuple[slice, slice]
 Store = str | os.PathLike[str] | None
 
 SECONDS_PER_PAIR = 5e-9
-"""Seconds that one core takes for a recursion step on a pair of pixels or vectors: measured 3e-9 to 2e-8."""
+"""Seconds that one core takes for a recursion step on a pair of pixels or vectors.  Measured times are 3e-9 to 2e-8."""
 
 FEWEST = 12
-"""Minimum number of rows of blocks.  At least this many workers can share the blocks."""
+"""Minimum number of blocks per side of a kernel, so that at least this many workers can share the blocks."""
 
 ALWAYS_FREE = 2**25
 """Calls that need fewer bytes skip the check of free memory, which takes as long as a small kernel."""
@@ -121,7 +121,7 @@ class Wanted:
         return shape
 
     def arrays(self, inputs: Examples, work: int, hint: str = "") -> list[Array | None]:
-        """Return empty arrays for NNGP and NTK, or None for a kernel that is not wanted.  Errors are as in `check`."""
+        """Return the arrays of NNGP and NTK: `out`, new ones, or None if not requested.  Errors are as in `check`."""
         shape = self.check(inputs, work, hint)
         return [inputs.xp.empty(shape, dtype=inputs.dtype) if n else o for n, o in zip(self.new, self.out)]
 

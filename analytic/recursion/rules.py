@@ -1,4 +1,4 @@
-"""Turn each layer of a spec into steps of the kernel recursion at infinite width: `lower`.
+"""Define `lower`, which turns each layer of a spec into steps of the kernel recursion at infinite width.
 
     Dense          K' = w^2 K + beta^2          Theta' = w^2 Theta + ratio K' + rest
     activation     K' = E phi(u) phi(u')        Theta' = Theta E phi'(u) phi'(u')           (u, u') ~ N(0, K)
@@ -6,7 +6,7 @@
     Product        K' = K_1 K_2                 Theta' = Theta_1 K_2 + K_1 Theta_2
 
 Sources: Lee et al. 2019, supplement, section E; Jacot et al. 2018.  An activation needs Gaussian pre-activations, a sum
-needs uncorrelated parts, and a product independent ones.  If a spec violates this, `Step.law` raises UnsupportedLayer.
+uncorrelated parts, and a product independent parts.  If a spec violates this, `Step.law` raises UnsupportedLayer.
 
 To add a layer: subclass `minintk.spec.layers.Layer`, register `minintk.spec.shapes.out_shape` and `lower`.
 """
@@ -63,7 +63,7 @@ class Mix(NamedTuple):
 
 
 def mix(q1: Array, q2: Array | float, after: RowState, units: tuple[Array, Array] | None) -> Mix:
-    """Return A = sqrt(q1 / q), B = sqrt(q2 / q), q = q1 + q2; A = 1 for zero rows.   units : of tau, or None."""
+    """Return A = sqrt(q1 / q), B = sqrt(q2 / q), q = q1 + q2; A = 1 for zero rows.   units : the parts' unit of tau."""
     xp, q = array_namespace(after.q), after.q
     if after.has_zero_rows:
         q1, q = (xp.where(after.q > 0, one, 1.0) for one in (q1, q))
@@ -138,7 +138,7 @@ class Affine(Step):
     rest: float
 
     def law(self, law: Law) -> Law:
-        """Return the law: for any inputs, sums over many new, independent weights are Gaussian and fresh."""
+        """Return the law of sums over many new, independent weights, which are Gaussian and fresh for any inputs."""
         return Law(gaussian=True, fresh=True, alike=True, own=True)
 
     def rows(self, rows: RowState) -> tuple[RowState, AffineRow]:
@@ -273,10 +273,10 @@ class ResidualSum(Fork):
 
 @dataclass(frozen=True)
 class Concatenation(ResidualSum):
-    """Add parts that are already weighted by their share of the features."""
+    """Concatenate parts: add their kernels, which are already weighted by each part's share of the features."""
 
     def law(self, law: Law) -> Law:
-        """Return the law: no feature is a sum of two parts, so the parts can be correlated; variances differ."""
+        """Return the law.  The parts can be correlated, as no feature is a sum of both, and their variances differ."""
         one, two = run_law(self.branch, law), run_law(self.shortcut, law)
         return Law(False, one.fresh and two.fresh, own=one.own and two.own)
 
@@ -293,7 +293,7 @@ class ProductOfParts(Fork):
     """
 
     def law(self, law: Law) -> Law:
-        """Return the law: products of Gaussians are not Gaussian; means over features factorise if one is alike."""
+        """Return the law: not Gaussian.  A mean over features factorises if the features of one part are alike."""
         if not (run_law(self.branch, law).alike or run_law(self.shortcut, law).alike):
             raise UnsupportedLayer(
                 "Product multiplies two parts whose features differ in variance (inputs, a Concat, or flattened "
@@ -302,7 +302,7 @@ class ProductOfParts(Fork):
         return replace(super().law(law), gaussian=False)
 
     def check(self, one: Law, two: Law) -> None:
-        """Require independent parts, because E a a' b b' = E a a' E b b' for independent a and b of any mean."""
+        """Require independent parts, since E f f' g g' = E f f' E g g' for independent f and g of any mean."""
         if not (one.own or two.own):
             raise UnsupportedLayer(
                 "Product has two parts of the same features, and neither has weights of its own before what it does "
@@ -430,7 +430,7 @@ class Normalise(Step):
     pixels: tuple[int, ...] = ()
 
     def law(self, law: Law) -> Law:
-        """Check that the features are Gaussian, so that their mean is 0."""
+        """Require Gaussian features, because these have mean 0; return their law."""
         if not law.gaussian:
             raise UnsupportedLayer(
                 "LayerNorm acts on features that are not Gaussian with mean 0 at infinite width (the inputs "

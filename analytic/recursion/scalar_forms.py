@@ -4,12 +4,12 @@ For pixels with Gaussian u, u' of variances q, q' and covariance k,
 
     D = E (u - u')^2 / 2 = (q + q')/2 - k     ->     D' = E (phi(u) - phi(u'))^2 / 2,   slope = E phi'(u) phi'(u')
 
-A pixel's numbers depend only on its u.  A formula takes D and both pixels' numbers.  With s = sqrt(q), most start from
+A pixel's precomputed numbers depend only on its q.  A formula takes D and the numbers of both.  Most use s = sqrt(q),
 
     U = s s'        A = U - k = U (1 - cos a) = D - (s - s')^2 / 2        B = U + k = U (1 + cos a) = 2U - A
 
 Every D' is a sum of terms that vanish with D, so equal pixels stay equal, and nearly parallel pixels keep their angle.
-The parts from different norms are squares of differences of numbers.
+The parts from different norms are squares of differences of these numbers.
 
 For vectors, the same formulas take A and B from p and r.  This keeps the angle exact at every ratio of norms; A
 computed as above has an error of eps times that ratio.  Vectors therefore need a second formula for the part from
@@ -37,7 +37,7 @@ class Arithmetic:
         self.xp, self.eps, self.tiny = xp, float(xp.finfo(dtype).eps), float(xp.finfo(dtype).tiny)
 
     def where(self, condition: Any, a: Any, b: Any) -> Any:
-        """Return a where condition is true, else b; both are evaluated."""
+        """Return `a` where `condition` is true, else `b`.  Both are evaluated."""
         return self.xp.where(condition, a, b)
 
     def largest(self, a: Any, b: Any) -> Any:
@@ -73,7 +73,7 @@ Numbers = tuple[Any, ...]
 
 
 def nothing(*arguments: Any) -> Any:
-    """Raise TypeError, as a placeholder for `numbers` that need more than q, or for `pair` of a form with `through`."""
+    """Raise TypeError.  Stands for `numbers` that need more than q, and for `pair` of a form with its own `through`."""
     raise TypeError("the numbers of this form depend on the unit, or on the other pixels: the step prepares them")
 
 
@@ -96,10 +96,10 @@ class Form:
     turn: Callable[[Any, Any, Any, Numbers, Numbers, Numbers], tuple[Any, Any]] = nothing
 
     def through(self, m: Any, D: Any, theta: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
-        """Return D' and Theta', given D and Theta in a unit; if Theta is None, so is Theta'.
+        """Return D' and Theta', given D and Theta in the unit k[2]; if Theta is None, so is Theta'.
 
         one, two : the two pixels' numbers, and E phi(u)^2 / 2, which is 0 outside the image and positive inside.
-        k : (ratio, 2 rest) of the pending term of Theta, ratio k + rest; the unit; the constants.
+        k : ratio and 2 rest of Theta's pending term (ratio times the covariance, plus rest); the unit; the constants.
         """
         (ratio, rest2, unit), (*first, half), (*second, half2) = k[:3], one, two
         after, slope, two_k = self.pair(m, D * unit, tuple(first), tuple(second), k[3:])
@@ -119,14 +119,14 @@ def sides(m: Any, D: Any, s: Any, s2: Any) -> tuple[Any, Any, Any, Any]:
 
 
 def acute(m: Any, A: Any, B: Any, U2: Any = None) -> tuple[Any, Any, Any]:
-    """Return a > pi/2, sin(b/2)^2 and sin(b/2), with the acute angle b = a or pi - a.   U2 : A + B; None means 1."""
+    """Return (a > pi/2), sin(b/2)^2 and sin(b/2) for the acute angle b = a or pi - a.   U2 : A + B; None means 1."""
     wide = A > B
     p = m.where(wide, B, A) if U2 is None else m.where(wide, B, A) / m.largest(U2, m.tiny)
     return wide, p, m.sqrt(p)
 
 
 def bent(m: Any, A: Any, B: Any, U2: Any = None) -> tuple[Any, Any, Any]:
-    """Return a > pi/2, a/2 and (sin b - b cos b) / 2, with the acute angle b = a or pi - a."""
+    """Return (a > pi/2), a/2 and (sin b - b cos b) / 2, with the acute angle b = a or pi - a."""
     wide, p, s = acute(m, A, B, U2)
     h = m.asin(p, s)
     return wide, m.where(wide, pi / 2 - h, h), m.lag(p, s)
@@ -140,8 +140,8 @@ class Kinked(Form):
 
         D'     = [c D + a k - U sin a] scale            Theta' = [c - a] scale Theta
 
-    The numbers of a pixel are h = sqrt(q / 2 unit) and c h^2, 0 outside; k = (ratio, 2 rest, c, b2, scale).  D comes
-    from A, which is set to 2U for opposite pixels: since b2 2k = -2U, |x| then has D = 0 exactly.
+    A pixel's numbers are h = sqrt(q / 2 unit) and c h^2, or 0 outside the image; k = (ratio, 2 rest, c, b2, scale).  D
+    is computed from A, which is set to 2U for opposite pixels: since b2 2k = -2U, |x| then has D = 0 exactly.
     """
 
     def through(self, m: Any, D: Any, theta: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
@@ -288,7 +288,7 @@ def gelu_rows(xp: Any, q: Array, k: Numbers) -> tuple[Array, ...]:
 
 
 def gelu_turn(m: Any, p: Any, r: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
-    """Apply `gelu_arc` with U = 1, and compute z from the smaller of sin z = sqrt(u u') c and cos z."""
+    """Return p' from the angle, and the slope, by `gelu_arc` with U = 1.  sin z = sqrt(u u') c."""
     (kappa, u, gain), (kappa2, u2, gain2) = one, two
     unit, A, B = u * u2, p + p, r + r
     arcs, sin = arc(m, kappa, kappa2, unit, A, B), unit * (r - p)
@@ -308,7 +308,7 @@ GELU = Form("gelu", gelu_numbers, gelu_pair, (), gelu_rows, gelu_turn)
 
 
 def sine(a: float, b: float, c: float) -> Form:
-    """Return the form of phi(x) = a sin(b x + c).  With C = cos 2c, variances times b^2 and S = B + (s - s')^2 / 2:
+    """Return the form of phi(x) = a sin(b x + c).  With C = cos 2c, q and D scaled by b^2, and S = B + (s - s')^2 / 2:
 
     E phi phi' = a^2/2 (e^-D - C e^-S)                E phi' phi' = a^2 b^2/2 (e^-D + C e^-S)
     D' = a^2/2 [(1 - e^-D) (1 + C e^-S) - C (e^-q - e^-q')^2 / 2]
@@ -328,7 +328,7 @@ def waves(m: Any, D: Any, S: Any, C: Any) -> tuple[Any, Any]:
 
 
 def sine_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
-    """Apply the formula of `sine`."""
+    """Return D', slope and 2k by the formulas of `sine`."""
     (s, lost), (s2, lost2), (gain, b2, inverse, C) = one, two, k
     D = D * b2
     apart, _, A, B = sides(m, D, s, s2)
@@ -361,14 +361,14 @@ def exponential(a: float, b: float) -> Form:
 
 
 def exponential_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
-    """Apply the formula of `exponential`."""
+    """Return D', slope and 2k by the formulas of `exponential`."""
     (q, w), (q2, w2), (b2, _) = one, two, k
     t, gap = m.expm1(0.0 - D * b2), w - w2
     return gap * gap * 0.5 - w * w2 * t, w * w2 * (t + 1.0) * b2, q + q2 - (D + D)
 
 
 def exponential_rows(xp: Any, q: Array, k: Numbers) -> tuple[Array, ...]:
-    """Return s and w."""
+    """Return s = sqrt(q) and w = |a| e^(b^2 q)."""
     b2, a2 = k
     return xp.sqrt(q), a2**0.5 * xp.exp(b2 * q)
 
@@ -403,7 +403,7 @@ def widened(m: Any, e: Any) -> tuple[Any, Any]:
 
 
 def gaussian_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
-    """Apply the formula of `gaussian`."""
+    """Return D', slope and 2k by the formulas of `gaussian`."""
     (s, w, inverse, root), (s2, w2, inverse2, root2), (A2, _, _) = one, two, k
     _, U, A, B = sides(m, D, s, s2)
     gap, roots, gap_root = w - w2, root * root2, root - root2

@@ -1,4 +1,4 @@
-"""Carry a variance for each row of inputs, and an angle and a tangent kernel for each pair of rows.
+"""Propagate a variance for each row of inputs, and an angle and a tangent kernel for each pair of rows.
 
 For inputs x, x' and a layer's pre-activations u, u' with E u^2 = q, E u'^2 = q', E u u' = sqrt(q q') c, c = cos a:
 
@@ -94,7 +94,7 @@ class Step(ABC):
 
     @abstractmethod
     def rows(self, rows: RowState) -> tuple[RowState, Any]:
-        """Return the rows after the layer, and a NamedTuple of coefficients: arrays (N, k), floats, NamedTuples."""
+        """Return the rows after the layer, and a NamedTuple of coefficients: arrays (N, k), floats or NamedTuples."""
 
     @abstractmethod
     def pairs(self, pairs: Pairs, row: Any) -> None:
@@ -108,7 +108,7 @@ class Dual(Step):
     name: str
 
     def law(self, law: Law) -> Law:
-        """Check that the inputs are Gaussian; the outputs are not."""
+        """Check that the inputs are Gaussian; return the law of the outputs, which are not Gaussian."""
         if not law.gaussian:
             raise UnsupportedLayer(
                 f"{self.name} acts on values that are not Gaussian at infinite width (the inputs themselves, another "
@@ -170,7 +170,7 @@ def distances_between(xp: Any, y: Array) -> Distances:
 
 
 def cast(row: Any, dtype: Any) -> Any:
-    """Return the coefficients with every array in `dtype`."""
+    """Return the coefficients with every array converted to `dtype`."""
     if isinstance(row, tuple):
         inner = [cast(item, dtype) for item in row]
         return type(row)(*inner) if hasattr(row, "_fields") else tuple(inner)
@@ -200,7 +200,7 @@ class Flat:
         self.take(row)
 
     def take(self, row: Any) -> None:
-        """Add the arrays of some coefficients."""
+        """Add the arrays and the Distances of some coefficients."""
         if isinstance(row, Distances):
             self.distances.append(row)
         if isinstance(row, tuple):
@@ -230,12 +230,12 @@ class Scratch:
         self.used = 0
 
     def borrow(self, count: int, shape: tuple[int, ...]) -> Borrowed:
-        """Lend `count` writable arrays of `shape` for a with statement."""
+        """Lend `count` writable arrays of `shape` for the duration of a `with` statement."""
         return Borrowed(self, count, shape)
 
 
 class Borrowed:
-    """Buffers of one with statement.  This is a class, because a generator would be slower in the innermost loop."""
+    """Buffers of one `with` statement.  This is a class, because a generator would be slower in the innermost loop."""
 
     __slots__ = ("count", "scratch", "shape")
 
@@ -265,7 +265,7 @@ class Pairs(ABC):
         self.xp: Any = scratch.xp
 
     def borrow(self, count: int) -> Borrowed:
-        """Lend `count` writable arrays of the pairs' shape for a with statement."""
+        """Lend `count` writable arrays of the pairs' shape for the duration of a `with` statement."""
         return self.scratch.borrow(count, self.p.shape)
 
     def dot(self, left: Array, right: Array, out: Array) -> Array:
@@ -312,14 +312,14 @@ class Pairs(ABC):
 
 
 class Block(Pairs):
-    """All pairs of a row in slice i and a column in slice j; p, tau : (n, m)."""
+    """All pairs of a row in slice `i` and a column in slice `j`; p, tau : (n, m)."""
 
     def __init__(self, scratch: Scratch, i: slice, j: slice, p: Array, tau: Array | None) -> None:
         super().__init__(scratch, p, None, tau)
         self.i, self.j = i, j
 
     def parts(self, height: int) -> Iterator[Block]:
-        """Yield blocks of `height` rows, so that their arrays and those that a layer borrows can fit a cache."""
+        """Yield blocks of `height` rows, so that their arrays and those that a layer borrows can fit into a cache."""
         for start in range(0, self.p.shape[0], height):
             at = slice(start, min(start + height, self.p.shape[0]))
             rows = slice(self.i.start + at.start, self.i.start + at.stop)
@@ -332,7 +332,7 @@ class Block(Pairs):
         return v[self.i, None], v[self.j]
 
     def outer(self, left: Array, right: Array, out: Array) -> Array:
-        """Write the outer product as a matrix product, which takes half the time of a `multiply` that broadcasts."""
+        """Write out = left[i] right[j] by a matrix product, in half the time of a `multiply` that broadcasts."""
         return self.xp.matmul(columns(self.xp, left[self.i]), columns(self.xp, right[self.j]).T, out=out)
 
     def quarter_squared_distance(self, distances: Distances, out: Array) -> Array:

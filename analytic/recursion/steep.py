@@ -31,7 +31,7 @@ END = 8.5
 """The z and w axes end at a density of 1e-16."""
 
 SMALL = 1e-13
-"""Pairs whose omitted terms are smaller than this are left to the series."""
+"""The series is used for pairs whose omitted terms are smaller than this."""
 
 ROUNDING = 1.5e-14
 """Relative error per unit of s, because pre-activations of size s are rounded, and phi changes over a width of 1."""
@@ -73,7 +73,7 @@ class Steep(NamedTuple):
 
     @staticmethod
     def of(phi: Pointwise, s: float, v: float, left: float) -> Steep | None:
-        """Return the ends if a series omits more than 100 SMALL, and phi is smooth and grows slowly; else None.
+        """Return the ends, or None unless the series omits more than 100 SMALL and phi is smooth and grows slowly.
 
         left : the sum of the terms that the series omits at c = 1, relative to v = E phi(s z)^2.
         """
@@ -93,7 +93,7 @@ class Steep(NamedTuple):
         S = chebyshev(np, both, 0.0, log1p(top / p0))
 
         def means(e: Array) -> Array:
-            """Return R at p = p0 (e - 1): the integral of S p0 e^x dx, divided by p."""
+            """Return R(p) = (1/p) int_0^log(e) S p0 exp(t) dt at p = p0 (e - 1), S at p0 (exp(t) - 1)."""
             at = np.log(e)[:, None] * (1 + x) / 2
             values = interpolated(S, at.reshape(-1), 0.0, log1p(top / p0)).reshape((*at.shape, 2))
             scale = np.log(e) / 2 / np.maximum(np.expm1(np.log(e)), 1e-300)
@@ -115,7 +115,7 @@ class Steep(NamedTuple):
         return [(at, x[at], None if tau is None else tau[at]) for x, at in places]
 
     def replace(self, pairs: Pairs, ends: list[tuple[Any, Array, Array | None]], odd: bool) -> None:
-        """Replace the series' results at the `ends`.   odd : True if phi is odd."""
+        """Overwrite the series' results for the pairs in `ends`.   odd : True if phi is odd."""
         xp, p, r = pairs.xp, pairs.p, pairs.r
         part = to_library(self.part, xp)
         for k, (at, x, tau) in enumerate(ends):

@@ -21,12 +21,12 @@ def flat(x: Array) -> Array:
 
 
 def rows_at_once(xp: Any, width: int) -> int:
-    """Return the number of rows of `width` numbers that fit a cache while rows are prepared or subtracted."""
+    """Return how many rows of `width` numbers to prepare or subtract at once, so that they fit into a cache."""
     return max(1, (2**16 if on_host(xp) else 2**26) // max(1, width))
 
 
 def product_rest(a: Array, b: Array, product: Array) -> Array:
-    """Return a b - product exactly, for the rounded product, by splitting factors into 26-bit halves (Dekker 1971).
+    """Return the exact error `a * b - product` of a rounded product, using 26-bit halves of the factors (Dekker 1971).
 
     >>> product_rest(np.array(1 + 2.0**-30), np.array(1 + 2.0**-40), np.array(1 + 2.0**-30 + 2.0**-40)) == 2.0**-70
     np.True_
@@ -37,7 +37,7 @@ def product_rest(a: Array, b: Array, product: Array) -> Array:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of x1, or of x2, prepared for the product.
+    """Rows of x1, or of x2, prepared for the matrix product of both.
 
     x : the given rows, (N, d).   scale : (N, 1), A / (sqrt(2) |x|), 0 for a row of zeros.   bias : (N, 1), B / sqrt(2).
     centre : (d or d + 1,), a point near the mean of the rows' `unit`.  Scale, bias and centre are float64.
@@ -52,12 +52,12 @@ class Rows:
     kept: tuple[Array, Array] | None = None
 
     def at(self, rows: slice) -> Rows:
-        """Select some rows."""
+        """Select a slice of the rows."""
         bias = None if self.bias is None else self.bias[rows]
         return replace(self, x=self.x[rows], scale=self.scale[rows], bias=bias, kept=None)
 
     def unit(self, rows: Any, dtype: Any, out: Array | None = None) -> Array:
-        """Return (A x / |x|, B) / sqrt(2) of some rows; rows : indices, or a slice."""
+        """Return (A x / |x|, B) / sqrt(2) for some rows.   rows : indices or a slice."""
         xp, x, scale = array_namespace(self.scale), self.x[rows], self.scale[rows]
         out = xp.empty((x.shape[0], self.centre.shape[0]), dtype=dtype) if out is None else out
         xp.multiply(x, xp.astype(scale, dtype) if self.single else scale, out=out[:, : x.shape[1]])
@@ -66,7 +66,7 @@ class Rows:
         return out
 
     def unit_and_rest(self, rows: Array) -> tuple[Array, Array]:
-        """Return `unit` in float64, and its products' rounding errors.  These matter for nearly equal rows."""
+        """Return `unit` in float64, and the rounding errors of x times scale, which matter for nearly equal rows."""
         xp, d = array_namespace(self.scale), self.x.shape[1]
         high = self.unit(rows, xp.float64)
         rest = xp.zeros_like(high)
@@ -74,7 +74,7 @@ class Rows:
         return high, rest
 
     def pick(self, rows: slice, dtype: Any, out: Array | None = None) -> tuple[Array, Array]:
-        """Return y = `unit` - centre and |y|^2 / 2, (N,), of the rounded y, so that p of a row with itself is 0."""
+        """Return y = `unit` - centre and |y|^2 / 2 : (N,).  With the norm of the rounded y, p of equal rows is 0."""
         xp = array_namespace(self.scale)
         if self.kept is not None and dtype == self.x.dtype:
             return self.kept[0][rows], self.kept[1][rows]

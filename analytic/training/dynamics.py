@@ -85,7 +85,7 @@ class Dynamics(ABC):
         return self._gain(times(t), self._test_kernel(k_test_train))
 
     def _gain(self, t: Array, k_test: Array | None = None) -> Array:
-        """Return g_t(mu), (T, n), with 0 in zero directions; ValueError if these directions can matter at large t."""
+        """Return g_t(mu), (T, n), or 0 in zero directions.  Raises ValueError if these can matter at large t."""
         s, rate, latest = self.spectrum, self.lr / len(self.y), float(np.max(t, initial=0.0))
         dropped = s.certain and (k_test is None or not s.reaches(k_test))
         if not dropped and s.zeros and latest * rate * s.resolution > 1:
@@ -113,12 +113,12 @@ class Dynamics(ABC):
         return xp.astype(f, xp.float64, copy=False)
 
     def _residual(self, f0: Any) -> Array:
-        """Return Q' (y - f_0), (n, c): (N, C), or (N C, 1) for a full kernel."""
+        """Return Q' (y - f_0), (n, c), which is (N, C), or (N C, 1) for a full kernel."""
         r = self.y - self._outputs("f0", f0, len(self.y))
         return self.spectrum.Q.T @ r.reshape((len(self.spectrum.lam), -1))
 
     def _test_kernel(self, k: Array) -> Array:
-        """Return k_test_train as a matrix (m, n)."""
+        """Check k_test_train, and return it as a matrix (m, n)."""
         array_namespace(self.y, k)
         check_floating("k_test_train", k)
         N, C = self.y.shape
@@ -170,10 +170,10 @@ class GradientDescent(Dynamics):
             raise ValueError(f"gradient_descent counts whole steps, {bad}")
         if float(xp.max(mu)) * rate >= 2 * (1 + self.momentum) - 1e-12 and bool(xp.any(xp.isinf(t))):
             raise ValueError(f"gradient descent has no limit t = inf: {self._bound()}")
-        z, t = xp.where(mu > 0, rate * mu, xp.full_like(mu, 2.0**-1000)), t[:, None]  # mu = 0: t rate
+        z, t = xp.where(mu > 0, rate * mu, xp.full_like(mu, 2.0**-1000)), t[:, None]  # mu = 0 gives g = t rate
         ends = xp.isinf(t)
         t = xp.where(ends, xp.zeros_like(t), t)
-        with np.errstate(over="ignore", invalid="ignore"):  # checked below
+        with np.errstate(over="ignore", invalid="ignore"):  # `done` is checked below
             done = self._moved(z, t)
         if not bool(xp.all(xp.isfinite(done))):
             raise ValueError(f"gradient descent has overflowed at t = {float(xp.max(t)):g}: {self._bound()}")
@@ -263,8 +263,8 @@ def max_learning_rate(k_train: Array, momentum: float = 0.0) -> float:
 
     k_train : the training set's kernel, (N, N) if all outputs share it: `analytic.kernel(spec).ntk(x)`, or the
         `minintk.ntk` of a network with one output.  For a network with C > 1 outputs, pass `minintk.ntk_full`,
-        (N, C, N, C), not reshaped.  Its `minintk.ntk`, also (N, N), is the mean over outputs.  The resulting rate is
-        too large (measured: 1.2 to 4.5 times), and descent diverges.
+        (N, C, N, C), not reshaped.  Its `minintk.ntk`, also (N, N), is the mean over outputs.  The mean's rate is too
+        large (measured: 1.2 to 4.5 times), and descent diverges.
     momentum : m in [0, 1) of the heavy ball, v <- m v + grad L, theta <- theta - lr v.
     Raises ValueError if the kernel is zero, or so small that every rate is stable.  Lee et al. 2019, supplement.
 
@@ -292,7 +292,7 @@ def critical_learning_rate(k_train: Array) -> float:
 
 
 def rate(count: float, largest: float) -> float:
-    """Return count / largest; ValueError unless it is finite."""
+    """Return count / largest.  Raises ValueError unless the quotient is finite."""
     if not largest > 0 or not isfinite(count / largest):
         raise ValueError(
             f"k_train expects an eigenvalue that bounds the learning rate, got {largest:.3g} as its largest: the "
@@ -311,7 +311,7 @@ def check_targets(y: Array) -> None:
 
 
 def check_momentum(momentum: Any) -> float:
-    """Return m as a float; ValueError unless it is in [0, 1)."""
+    """Return the momentum m as a float.  Raises ValueError unless m is in [0, 1)."""
     if isinstance(momentum, str) or not 0 <= momentum < 1:
         raise ValueError(f"momentum expects a number in [0, 1), got {momentum!r}")
     return float(momentum)
@@ -323,7 +323,7 @@ def power_of_two(a: Array) -> float:
 
 
 def _factorised(k_train: Array, y: Array, lr: float, ridge: float) -> tuple[Spectrum, Array, float, bool, Any]:
-    """Check the arguments, and return the fields of a `Dynamics`."""
+    """Check the arguments, factorise the kernel, and return the fields of a `Dynamics`."""
     xp = array_namespace(k_train, y)
     lr, ridge = number("lr", lr), number("ridge", ridge, zero=True)
     check_targets(y)

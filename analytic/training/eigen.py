@@ -9,7 +9,7 @@ A kernel of n rows has rounding errors of about eps max_i k_ii in each entry, wh
 An eigenvalue below this resolution is either zero or lost in rounding.  It is certainly zero (a duplicated row, a zero
 row, fewer features than examples) if no other eigenvalue is below 100 times the bound.  Its direction q is then
 orthogonal to k(x, X) for every x, and contributes exactly nothing.  If the eigenvalues decay smoothly into the rounding
-errors, the effect of their directions at t = inf is unknown, and t = inf is an error.
+errors, the effect of their directions at t = inf is unknown, and t = inf raises an error.
 
 The factorisation uses float64 for every dtype.  In float32 it was no faster (N = 4000 on two cores: 5.9 s against
 6.1 s, growing as N^3), and it would add errors of eps lam_max to the kernel's own rounding.
@@ -84,7 +84,7 @@ class Spectrum:
     """The factorisation k + ridge I = Q diag(lam + ridge) Q'.
 
     lam : (n,), ascending, at least -ridge / 2.  Q : (n, n).  Both are float64.
-    zeros : the number of first eigenvalues of k + ridge I that cannot be distinguished from zero.
+    zeros : the number of leading eigenvalues of k + ridge I that cannot be distinguished from zero.
     certain : True if these eigenvalues are certainly zero; their lam is then set to 0.
     smallest : the smallest eigenvalue of k as computed, for messages.
     """
@@ -160,7 +160,7 @@ def spectrum(k: Array, ridge: float = 0.0) -> Spectrum:
     check_definite(smallest, float(lam[-1]), tau, ridge)
     tau = max(tau, -smallest if ridge < -2 * smallest else 0.0)  # the kernel's own error, if visible
     zeros = int(xp.sum(lam + ridge <= tau))
-    exact = tau * eps(lam) / eps(k)  # computed values of exact zeros are below this
+    exact = tau * eps(lam) / eps(k)  # eigenvalues that are exactly zero are computed as numbers below this
     if zeros and float(xp.max(xp.abs(lam[:zeros]))) > exact:
         exact = tau
     certain = zeros in (0, n) or float(lam[zeros]) + ridge >= CERTAIN_JUMP * exact

@@ -151,7 +151,7 @@ class Ensemble:
         check_memory(xp, what, need, remedy)
 
     def of(self, kind: Kind) -> Callable[..., Array]:
-        """Return K or Theta as a function of (x1, x2); TypeError for Theta if the kernel has only nngp."""
+        """Return the function (x1, x2) -> K or Theta.  Raises TypeError for Theta if the kernel has only nngp."""
         if (found := getattr(self.kernel, kind, None)) is None:
             raise TypeError(f"kind='ntk' expects a kernel with ntk, got {type(self.kernel).__name__}: take kind='nngp'")
         return cast(Callable[..., Array], found)
@@ -172,13 +172,13 @@ class Ensemble:
 
     @cached_property
     def _rotated(self) -> Array:
-        """Return Q' K(X, X) Q for Theta's Q: the covariance of f_0(X) in the directions that train independently."""
+        """Return Q' K(X, X) Q for Theta's Q, the covariance of f_0(X) in the directions that train independently."""
         K, Q = self.block("nngp"), self.dynamics("ntk").spectrum.Q
         check_kernel("kernel.nngp(x)", K)
         return Q.T @ (array_namespace(Q).astype(K, Q.dtype, copy=False) @ Q)
 
     def joint(self, x: Array, kind: Kind, std: bool) -> tuple[Array, Array, Array]:
-        """Return K(x, X) in float64, the kind's kernel of (x, X), and K(x, x) in float64: (M,) if std, else (M, M)."""
+        """Return K(x, X), the kind's kernel of (x, X), and K(x, x), (M,) if std, else (M, M).  K is in float64."""
         xp, k = array_namespace(x), self.kernel
         nngp, found = self.both(x, self.x) if kind == "ntk" else (k.nngp(x, self.x),) * 2
         prior = self.variances(x) if std else xp.astype(k.nngp(x), xp.float64, copy=False)
@@ -193,7 +193,7 @@ class Ensemble:
         return xp.astype(xp.concat(blocks), xp.float64, copy=False)
 
     def check(self, x_test: Array) -> None:
-        """Check that x_test fits the training examples."""
+        """Check that x_test has the library and the shape of the training examples, or valid indices."""
         array_namespace(self.x, x_test)
         if isinstance(self.kernel, Given):
             self.kernel.check("x_test", x_test)
@@ -248,7 +248,7 @@ def ensemble(
         check_examples("x", x)
     if x.shape[0] != y.shape[0]:
         raise ValueError(f"expected x : (N, ...) and y : (N, C) with one N, got {tuple(x.shape)} and {tuple(y.shape)}")
-    return Ensemble(kernel, own(x), own(y), lr, ridge, by, float(momentum))  # evaluated when first predicting
+    return Ensemble(kernel, own(x), own(y), lr, ridge, by, float(momentum))  # `predict` evaluates the kernels
 
 
 def check_wanted(kind: str, cov: bool = False, std: bool = False) -> None:

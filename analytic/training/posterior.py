@@ -1,4 +1,4 @@
-"""Condition the Gaussian process of a wide network on data with a Cholesky factor.
+"""Condition the Gaussian process of a wide network on data by means of a Cholesky factor.
 
 The kernel is K for Bayes' rule, f ~ GP(0, K), or Theta for the ensemble at t = inf (Lee et al. 2019, eqs. (13), (16)).
 """
@@ -33,7 +33,7 @@ class Posterior:
     noise: Array | None = None
 
     def predict(self, x_test: Array, cov: bool = False, std: bool = False) -> Any:
-        """Return the mean (M, C) at x_test : (M, *shape of an example), and optionally one spread for all outputs.
+        """Return the mean (M, C) at x_test : (M, *shape of an example), and optionally the spread that outputs share.
 
         cov : (mean, covariance (M, M)).  std : (mean, standard deviation (M,)), in O(M N), without an (M, M) matrix.
 
@@ -98,7 +98,7 @@ class Posterior:
         return -half_fit - int(C) * (half_log_det + int(N) / 2 * log(2 * pi))
 
     def sample(self, x_test: Array, size: int, rng: np.random.Generator) -> Array:
-        """Draw f at x_test, (size, M, C), on the host; ValueError if the covariance is indefinite."""
+        """Draw f at x_test, (size, M, C).  Raises ValueError if the covariance is indefinite."""
         whole("sample(size=...)", size)
         rng = generator(rng)
         self.ensemble.check(x_test)

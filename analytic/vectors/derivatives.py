@@ -3,7 +3,7 @@
     f'(0) = (f(h) - f(-h)) / 2h - h^2 f'''(0) / 6 + ...
 
 The kernels are exact to rounding at every angle, so differences have errors of about rounding / h + h^2 = 1e-10.
-Above a few hundred rows, forward mode takes as long; its dTheta of nearly parallel rows after ReLU has errors of 1e-8.
+Above a few hundred rows, forward mode is as slow, and its dTheta of nearly parallel rows after ReLU is off by 1e-8.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PARAMETERS = ("w_std", "b_std")
 
 
 def scaled(layer: s.Layer, name: str, factor: float) -> s.Layer:
-    """Multiply w_std or b_std of every layer that has one by `factor`.
+    """Multiply the parameter `name` (w_std or b_std) by `factor` in every layer that has this parameter.
 
     >>> scaled(s.Sequential(s.Dense(8, w_std=2.0), s.ReLU()), "w_std", 3.0)
     Sequential(Dense(width=8, w_std=6.0, b_std=0.0, b_init='normal'), ReLU())
@@ -42,7 +42,7 @@ STEP = 1e-5
 """The step h of log w_std or log b_std."""
 
 ROWS_AT_ONCE, BYTES_OF_A_PAIR = 2048, 8 * 6
-"""Rows and columns of a block; bytes per pair besides the result, for six numbers."""
+"""Rows and columns of a block, and the bytes of the six numbers per pair that are needed besides the result."""
 
 
 def differences(kernel_of: Callable[[float], Any], x1: Array, x2: Array | None = None) -> list[Array]:

@@ -66,7 +66,7 @@ def vector_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[A
 
 
 def vector_engine(program: Program, inputs: Examples, asked: tuple[bool, bool]) -> VectorEngine:
-    """Carry the rows through all layers, and prepare the pairs.   asked : (NNGP, NTK)."""
+    """Return an engine, after propagating the rows through all layers.   asked : (NNGP, NTK)."""
     with one_blas_thread(inputs.shape, inputs.x[0]):
         prepared, rows, fine, fits = plan_vectors(program, inputs)
         coarse = None if not fits else fine if inputs.dtype.itemsize == 8 else fine.cast(inputs.dtype)
@@ -78,13 +78,13 @@ def vector_engine(program: Program, inputs: Examples, asked: tuple[bool, bool]) 
 
 
 def one_blas_thread(shape: tuple[int, int], x: Array) -> AbstractContextManager[None]:
-    """Limit BLAS to one thread for large products, because several would change bits and wait for each other."""
+    """Limit BLAS to one thread for large products: several threads would change bits and wait for each other."""
     small = max(prod(shape) * prod(x.shape[1:]), 2048 * sum(shape)) < THRESHOLDS.plain  # 2048: coefficients per row
     return nullcontext() if small else single_threaded_blas()
 
 
 def plan_vectors(program: Program, examples: Examples) -> tuple[list[Rows], RowState, VectorPlan, bool]:
-    """Carry rows through all layers; return prepared rows, diagonals, plan, and True if the inputs' dtype suffices."""
+    """Propagate rows; return prepared rows, diagonals, the plan, and True if the inputs' precision suffices."""
     xp, parts = examples.xp, tuple(flat(x) for x in examples.x)
     norms2 = square_norms(xp, parts)
     rows, coefficients, fits = rows_in_range(program, examples, norms2)
@@ -174,7 +174,7 @@ class VectorEngine:
         return replace(self, left=left, right=right, rows=rows, fine=fine, coarse=coarse, shape=shape, symmetric=same)
 
     def under(self, program: Program) -> VectorEngine:
-        """Return the engine with `program` restored, since not every program can be sent to other processes."""
+        """Return the engine with `program` restored.  `at` drops the program, because some cannot be pickled."""
         fine = replace(self.fine, program=with_ends(program))
         coarse = fine if self.coarse is self.fine else self.coarse and replace(self.coarse, program=fine.program)
         return replace(self, fine=fine, coarse=coarse)
@@ -190,7 +190,7 @@ class VectorEngine:
         """Compute all tiles, on all cores, into NNGP and NTK."""
         with one_blas_thread(self.shape, self.left.x):
             right = self.right.keep()
-            once = self.shape[1] <= self.per_tile[1]  # do not keep rows of x1 that only one tile uses
+            once = self.shape[1] <= self.per_tile[1]  # if so, only one tile uses each row of x1, so do not keep them
             left = right if self.symmetric else self.left if once else self.left.keep()
             replace(self, left=left, right=right, out=tuple(results)).fill(progress)
 
@@ -224,7 +224,7 @@ class VectorEngine:
                 yield slice(i, min(i + height, last if self.symmetric else n)), slice(j, last)
 
     def tile(self, rows: slice, columns: slice, scratches: dict[Any, Scratch], precision: Any = None) -> None:
-        """Compute one tile: product, layers, recomputed pairs, results.   scratches : {precision: working memory}."""
+        """Multiply one tile's rows, apply layers, recompute some pairs, store K, Theta.   scratches : by precision."""
         xp, dtype = array_namespace(self.left.scale), self.left.x.dtype if precision is None else precision
         scratch, second = scratches[dtype], slice(columns.start + self.first, columns.stop + self.first)
         square = columns.start - rows.start if self.symmetric and columns.stop == rows.stop else None
@@ -288,7 +288,7 @@ class VectorEngine:
         return 0 if self.symmetric else self.shape[0]
 
     def angles(self, block: Block, n: Array, n2: Array, square: int | None) -> tuple[Array, Array]:
-        """Compute p from y . y', and return the positions of pairs to recompute.  Their p is set to 1/2 for now.
+        """Compute p from y . y'.  Return the positions of pairs to recompute, whose p is set to 1/2 until then.
 
         n, n2 : |y|^2/2 of rows and of columns.   square : first row of the diagonal square, if the tile has one.
         """

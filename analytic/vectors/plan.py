@@ -1,4 +1,4 @@
-"""Apply a program to pairs, from the inputs' product to the kernels' entries, in NumPy or compiled."""
+"""Apply a program to pairs, from the product of inputs to the kernels' entries, in NumPy or in compiled code."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROWS_WORTH_COMPILED = 64
 
 @dataclass(frozen=True)
 class Begin(Step):
-    """Set Theta of the inputs to 0.   first : the next Dense, if any, whose p the product has already computed."""
+    """Set Theta of the inputs to 0.   first : the first Dense, or None; the product of inputs already gives its p."""
 
     first: Affine | None
 
@@ -79,7 +79,7 @@ class End(Step):
 
 @dataclass(frozen=True)
 class VectorPlan:
-    """Program and coefficients that carry pairs through the layers in one precision."""
+    """Program and coefficients that propagate pairs through the layers in one precision."""
 
     program: Program
     coefficients: tuple[Any, ...]

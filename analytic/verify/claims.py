@@ -7,7 +7,7 @@ power shifts the local exponent by about c/n.  On the wider half, the shift is b
     at most     passes if the fitted exponent exceeds the bound by no more than this tolerance
     undecided   replaces a pass if `critical` standard errors exceed RESOLUTION, so that n^-1/2 looks like n^0
 
-`critical`, by Bonferroni's correction, bounds the probability that a run fails any test by chance: FAMILY_WISE_ERROR.
+By Bonferroni's correction, `critical` limits the probability that a run fails any test by chance to FAMILY_WISE_ERROR.
 
 Rows of `minintk verify --mup` are findings.  An exponent passes if its whole interval, at level CONFIDENCE, is within
 the tolerance of the theory's exponent.  It fails if the whole interval is outside; otherwise, it is undecided.  A mean
@@ -44,7 +44,7 @@ FAMILY_WISE_ERROR, MARGIN, RESOLUTION = 0.01, 0.05, 0.25
 
 @dataclass(frozen=True)
 class Claim:
-    """A quantity that `analytic.verify.networks.errors` measures under `key`, and its exponent in theory.
+    """A quantity that `analytic.verify.networks.errors` returns under `key`, and its exponent in theory.
 
     formula : the quantity's formula in HTML.  smooth, kinked : the exponent for either kind of activation.
     bound_if_kinked : True if the exponent of kinked activations is only a bound.
@@ -59,7 +59,7 @@ class Claim:
     bound_if_kinked: bool = False
 
     def theory(self, activation: str) -> tuple[Literal["equal", "at most"], float]:
-        """Return the relation and the exponent for this activation."""
+        """Return the relation ("equal" or "at most") and the exponent in theory for this activation."""
         if not isinstance(ACTIVATIONS[activation][0], KINKED):
             return "equal", self.smooth
         return "at most" if self.bound_if_kinked else "equal", self.kinked
@@ -125,7 +125,7 @@ class JudgedClaim:
 
 
 def judge(activation: str, claim: Claim, widths: Sequence[int], values: Sequence[Host], critical: float) -> JudgedClaim:
-    """Fit one claim on the wider half of at least two widths, and judge it."""
+    """Fit the exponent of one claim on the wider half of at least two widths, and judge it."""
     wider = min(len(widths) // 2, len(widths) - 2)
     relation, theory = claim.theory(activation)
     fit = power_law(widths[wider:], values[wider:])
@@ -160,7 +160,7 @@ class Score:
 
 
 def critical_z(tests: int) -> float:
-    """Return the two-sided z that any of `tests` tests exceeds by chance with probability FAMILY_WISE_ERROR.
+    """Return the two-sided z that any of `tests` tests exceeds by chance with probability FAMILY_WISE_ERROR at most.
 
     >>> round(critical_z(1), 3), round(critical_z(50), 2)
     (2.576, 3.72)
@@ -182,7 +182,7 @@ CONFIDENCE, CRITICAL_Z = 0.99, 3.0
 
 @dataclass(frozen=True)
 class Finding:
-    """One row: a law, the theory's prediction, the measurement and the verdict.
+    """One row of a report: a law, the theory's prediction, the measurement and the verdict.
 
     control : True for a wrong scale or theory, which passes if the measurement rejects it.  seconds : the duration.
     """
@@ -201,7 +201,7 @@ def refused(found: Finding) -> Finding:
 
 
 def exponent(law: str, expected: float, tolerance: float, widths: Sequence[int], values: Sequence[Host]) -> Finding:
-    """Compare the theory's power of the width with the power fitted to values[i] : (S,) at widths[i]."""
+    """Return a finding that compares the `expected` power of the width with a fit to values[i] : (S,) at widths[i]."""
     fit = power_law(widths, values, confidence=CONFIDENCE)
     low, high = fit.interval
     verdict = judged(fit.interval, expected - tolerance, expected + tolerance)
@@ -210,12 +210,12 @@ def exponent(law: str, expected: float, tolerance: float, widths: Sequence[int],
 
 
 def bounded(law: str, bound: float, value: float) -> Finding:
-    """Check that a number does not exceed its bound."""
+    """Return a finding that passes if `value` does not exceed `bound`."""
     return Finding(law, f"≤ {bound:g}", f"{value:.2g}", "pass" if value <= bound else "fail")
 
 
 def score(law: str, expected: float, found: float, error: float) -> Finding:
-    """Judge a mean by its distance from the expected value in standard errors."""
+    """Return a finding that passes if a mean is within CRITICAL_Z standard errors of the expected value."""
     z = abs(found - expected) / error
     measured = f"{signed(found, 4)} ± {error:.4f}, z = {z:.1f}"
     return Finding(law, signed(expected, 4), measured, "pass" if z <= CRITICAL_Z else "fail")

@@ -56,7 +56,7 @@ def _verify(args: Namespace) -> int:
 
 
 def _verify_draws(args: Namespace) -> int:
-    """Test the law on random networks; after an interruption, the same command resumes."""
+    """Test the law of width on random networks.  After an interruption, the same command resumes the work."""
     from analytic.verify import draw_report as report
 
     whole("draw", args.draw, 0)
@@ -92,7 +92,7 @@ def _verify_mup(args: Namespace) -> int:
 
 
 def _show(result: Result) -> None:
-    """Print the tables."""
+    """Print the tables of claims and z-scores, and the verdict."""
     from analytic.verify.claims import FAMILY_WISE_ERROR, SUMMARY
 
     screen = console(110)

@@ -6,9 +6,9 @@ at rates below the critical rate.  For the network f and its linearisation f_lin
     sup_t |f_t - f_lin,t| = O(n^-1/2)
 
 Both outputs are centred, f - f_0, so that the initial residual is the same for all seeds and widths.  This reduces the
-scatter of the exponents to a third.  Both networks use the same J', which hides its errors; `backward` therefore checks
-J' by differences of f.  `JUDGED` lists other distances that fall at least as fast as n^-1/2: the movement of kernel and
-weights and, in NTK parametrization, the distance of kernel and outputs from infinite width.
+scatter of the exponents to a third.  Both networks use the same J', so errors in it would not show; `backward` checks
+J' by differences of f.  `JUDGED` lists other distances that fall at least as fast as n^-1/2: the movements of kernel
+and weights and, in NTK parametrization, the distances of kernel and outputs from infinite width.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Draw:
         return not isinstance(self.phi, KINKED)
 
     def rate(self, width: int) -> float:
-        """Return the learning rate's factor at this width: 1/n in standard parametrization without NO_WIDTH, else 1."""
+        """Return the learning rate's factor at this width: 1/n in standard parametrization unless NO_WIDTH, else 1."""
         return 1 / width if self.regime == "standard" and self.control != NO_WIDTH else 1.0
 
     def widths(self, widths: Sequence[int]) -> list[int]:
@@ -129,7 +129,7 @@ class Draw:
 
 
 def drawn(choose: Callable[[Sequence[Any]], Any], control: str = "") -> Draw:
-    """Make a draw, each part by `choose(options)`, where `choose` comes from `by` or from hypothesis.
+    """Return a draw whose parts are `choose(options)`.   choose : from `by`, or from hypothesis.
 
     >>> print(drawn(by(np.random.default_rng(1))))
     2 Sin(1, 1, 0) pool residual, w 1.00, NTK; cross-entropy, N 4, 40 steps at 0.1
@@ -149,7 +149,7 @@ def drawn(choose: Callable[[Sequence[Any]], Any], control: str = "") -> Draw:
 
 
 def by(rng: np.random.Generator) -> Callable[[Sequence[Any]], Any]:
-    """Return a function that chooses one of several options with equal probabilities."""
+    """Return a function that draws one of several options from `rng`, with equal probabilities."""
     return lambda options: options[int(rng.integers(len(options)))]
 
 
@@ -178,7 +178,7 @@ def gate(draw: Draw, widths: Sequence[int] = WIDTHS) -> dict[str, Any]:
     verdict = "undecided"
 
     def fitted(quantity: str) -> Host:
-        """Return exponents, (rounds, SEEDS)."""
+        """Return the exponents of a quantity on the wider half of the widths, (rounds, SEEDS)."""
         return slopes(sizes[wider:], np.stack([found[quantity] for found in rounds])[..., wider:])
 
     while verdict == "undecided" and len(rounds) < ROUNDS:
@@ -241,7 +241,7 @@ def analytic_kernel(draw: Draw, width: int) -> Array | None:
     """Return the tangent kernel of all points at infinite width in NTK parametrization, and otherwise None."""
     x, _, x_test = draw.data()
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*is by quadrature and exact to", UserWarning)  # 1e-8 is enough here
+        warnings.filterwarnings("ignore", ".*is by quadrature and exact to", UserWarning)  # 1e-8 is accurate enough
         points, plain = np.concatenate([x, x_test]), draw.regime == "NTK" and not draw.control
         return kernel(draw.network(width).spec).ntk(points) if plain else None
 

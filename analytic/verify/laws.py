@@ -1,6 +1,6 @@
-"""Run `minintk verify --mup`: the laws of networks with moving features, and the laws beyond the frozen kernel.
+"""Check the laws of `minintk verify --mup`: those of networks with moving features, and those beyond a frozen kernel.
 
-The latter use fixed data, so that the difficulty of a control is known.  The seed determines the networks.
+The latter use fixed data, so that the power against controls is known.  The seed determines only the networks.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def run(only: Sequence[str] = (), *, seed: int = 0) -> Iterator[Finding]:
 
 
 def cells(finding: Finding) -> tuple[str, ...]:
-    """Return the cells of the finding's row."""
+    """Return the finding as strings, one for each of COLUMNS."""
     law = f"control: {finding.law}" if finding.control else finding.law
     said = {"pass": "refused", "undecided": "not refused", "fail": "fail"} if finding.control else {}
     return law, finding.theory, finding.measured, said.get(finding.verdict, finding.verdict), f"{finding.seconds:g}"

@@ -37,7 +37,7 @@ class Frozen(SpectralMuP):
 
 
 class Shallow(SpectralMuP):
-    """Spectral muP that ignores depth."""
+    """Spectral muP without the scales that depend on the number of residual branches."""
 
     def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> Row:
         return super().row(replace(role, branches=1), fan_in, fan_out, sigma)
@@ -58,7 +58,7 @@ def network(n: int, C: int, parametrization: Parametrization, **scales: float) -
 
 
 def rates(seed: int) -> Iterator[Finding]:
-    """Check that one small step of gradient descent gives df / lr = - J S J' (f - y) / N, with the training kernel."""
+    """Check that a small step of gradient descent gives df / lr = - J S J' (f - y) / N on the training set."""
     x, y = digits().standardise().subset(16, np.random.default_rng(seed)).parity()
     lr = 1e-7
     for name, parametrization in {"muP": SpectralMuP(), "mean field": MeanField()}.items():
@@ -165,7 +165,7 @@ def slowest(law: str, widths: Sequence[int], shares: Callable[[Network, int], Ho
 
 
 def transfer(seed: int) -> Iterator[Finding]:
-    """Check that the best learning rate at one width is good at the other widths."""
+    """Check that the best learning rate at one width is nearly the best at the other widths."""
     x, y = digits(dtype=np.float32).subset(96, np.random.default_rng(seed)).one_hot()
 
     def found(optimizer: Any, low: int, high: int, parametrization: Parametrization, widest: int = 512) -> Transfer:
@@ -214,7 +214,7 @@ def muon(seed: int) -> Iterator[Finding]:
 
 
 def sharpnesses(seed: int) -> Iterator[Finding]:
-    """Check that the sharpness after 30 steps, hence the largest stable rate 2 / sharpness, is independent of width."""
+    """Check that the sharpness after 30 steps does not depend on width, nor does the stability bound 2 / sharpness."""
     x, y = digits().on_sphere().subset(20, np.random.default_rng(seed)).parity()
     widths = (128, 256, 512, 1024)
 

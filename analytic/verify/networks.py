@@ -1,7 +1,7 @@
 """Train networks of one width, and measure their kernels and their distance from the theory.
 
 Networks use float32, as in practice; all measurements use float64 on the host.  Rounding changes the measured errors by
-a relative 1e-5, or by up to 2e-2 if a ReLU unit switches one step earlier.  This is much less than their scatter.
+a relative 1e-5, or by up to 2e-2 if a ReLU unit switches one step earlier.  Both are far below the errors' scatter.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _by_member(xp: Any, work: Callable[[Any], Any], theta: Any) -> Host:
 
 
 def hidden_part(net: Network) -> Network:
-    """Return the network up to the last hidden layer's pre-activations; its theta is the start of net's theta."""
+    """Return the network up to the last hidden layer's pre-activations.  Its theta is the first part of net's theta."""
     return Network(s.Sequential(*net.spec.layers[:-2]), net.input_shape, net.parametrization)
 
 
@@ -116,7 +116,7 @@ def descend(ntk: Host, y: Host, f0: Host, steps: Host, lr: float) -> Host:
 def errors(run: Trajectory, theory: Ensemble, hidden_nngp: Host, n_test: int) -> dict[str, Host]:
     """Return {claim: (E,)}, distances whose scaling the theory predicts; for outputs, suprema of root mean squares.
 
-    theory : has the kernels of all points.  hidden_nngp : (A, A), the analytic kernel of the last hidden layer.
+    theory : an ensemble with the kernels of all points.  hidden_nngp : (A, A), the last hidden layer's analytic kernel.
     """
     N, Theta = len(theory.y), theory.of("ntk")(np.arange(run.f.shape[-1]))
     seen = slice(N + n_test)  # omits the arc, which is only for figures

@@ -69,7 +69,7 @@ def problem(data: str | Path, rng: np.random.Generator) -> Problem:
     """Return 32 training images and 16 test images of a data set, in float64.
 
     data : "digits" (part of the package), "mnist" or "cifar10" (downloaded unless MININTK_DATA names a folder), or a
-    folder with the files of MNIST or CIFAR-10.  FileNotFoundError if a folder contains neither.
+    folder with the files of MNIST or CIFAR-10.  Raises FileNotFoundError if the folder contains neither.
     """
     source = datasets.digits() if data == "digits" else images(data)
     photographs = source.name.startswith("cifar")

@@ -25,8 +25,8 @@ from minintk.files.writing import made_folder, write_atomically
 def write(result: Result, out: str | Path, command: str = "analytic.verify.run(...)") -> Path:
     """Write report.html, results.json and the figures to the folder `out`; return the path of report.html.
 
-    Everything is drawn before anything is written, and each file is replaced as a whole.  Other files in the folder are
-    kept.  command : the command line to show in the report.
+    All figures are drawn before the first file is written, and each file is replaced as a whole.  Other files in the
+    folder are kept.  command : the command line to show in the report.
     """
     from analytic.verify.figures import figures  # imports matplotlib only for the first figure
 
@@ -41,7 +41,7 @@ def write(result: Result, out: str | Path, command: str = "analytic.verify.run(.
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of all software that affects the numbers."""
+    """Return the versions of all software that affects the results, and the machine."""
     machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
     packages = {name: import_module(name).__version__ for name in ("minintk", "numpy", "scipy", "matplotlib")}
     return {"Python": platform.python_version(), "machine": machine, **packages}

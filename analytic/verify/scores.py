@@ -55,5 +55,5 @@ def z_of(p: float) -> float:
 
 
 def _whiten(cov: Host, a: Host) -> Host:
-    """Return L^-1 a, where L L' = cov."""
+    """Return L^-1 `a`, where L L' = cov."""
     return np.linalg.solve(np.linalg.cholesky(cov), a)

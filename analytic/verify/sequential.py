@@ -58,7 +58,7 @@ def z_scores(exponents: Host, boundary: float) -> Host:
 
 
 def decide(exponents: Host) -> tuple[Literal["holds", "refused", "undecided"], int]:
-    """Return (decision, rounds it took) for exponents : (K, S); if one round permits both decisions, return "refused".
+    """Return (decision, its round) for exponents : (K, S).  If both decisions are possible, the result is "refused".
 
     >>> rng = np.random.default_rng(0)
     >>> [decide(b + 0.3 * rng.standard_normal((ROUNDS, SEEDS))) for b in (-1.0, 0.0)]
