@@ -49,9 +49,9 @@ def timed(name: str, unit: str, sides: Sequence[Measured], limit: float | None =
     lines, notes = [], []
     words = f"Time for one {unit}."
     if limit:
-        words += f" At the machine's rates: {seconds(limit)}."
+        words += f" At the machine's peak rates, it would take {seconds(limit)}."
     if entries and sides[0].time:
-        words += f" Ours takes {1e9 * sides[0].time / entries:.3g} ns an entry and layer."
+        words += f" minintk takes {1e9 * sides[0].time / entries:.3g} ns per entry and layer."
     for i, one in enumerate(sides):
         if one.failed:
             notes.append(f"{one.side} did not run: {one.failed}")
