@@ -139,6 +139,12 @@ def settled(before: dict[str, Any], patience: int = 60_000) -> dict[str, Any]:
     return {name: (before[name], value) for name, value in after.items() if value != before[name]}
 
 
+INLINED = sys.version_info[:2] in ((3, 12), (3, 13))
+"""True if an error that a tracer raises where an inlined comprehension jumps back skips `__exit__`.
+
+Errors of signal handlers do not skip it there.
+"""
+
 stops: list[str] = []
 """The source line at which the tracer last stopped a host."""
 
@@ -154,7 +160,8 @@ def stopped(host: Host, k: int, action: Callable[[], None], where: Callable[[Fra
             before.pop(frame, None)
         back, before[frame] = before.get(frame, 0) >= frame.f_lineno, frame.f_lineno
         # Unlike a signal, a tracer can stop on the way back from a body to `with`, before `__exit__`.
-        leaves = back and linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith("with ")
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+        leaves = back and (INLINED or line.lstrip().startswith("with "))
         if event == "line" and not leaves and where(frame):
             count[0] += 1
             if count[0] == k:
