@@ -26,7 +26,7 @@ reuse it, and update it if pyproject.toml or constraints.txt has changed.  Nothi
 an externally managed Python (PEP 668) is fine.  If Python lacks ensurepip, pip installs virtualenv into .bootstrap, and
 virtualenv makes the environment.  pip's own settings (a mirror, a proxy, PIP_INDEX_URL) are honoured.
 
-.venv contains the versions in constraints.txt.  All tests are known to pass with them, so warnings are errors there.
+.venv contains the versions in constraints.txt.  All tests pass with these versions, so warnings are treated as errors.
 With other versions, warnings are only reported, because deprecations in a library are not this checkout's fault.  This
 applies to `lowest` and `newest` (in .venv-lowest and .venv-newest), to a Python newer than those in constraints.txt,
 and to an index that lacks one of the versions.

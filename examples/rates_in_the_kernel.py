@@ -33,7 +33,7 @@ def spec(n: int) -> mn.Sequential:
 
 
 def measured(way: Any, n: int, x: Host, y: Host, seed: int) -> dict[str, float]:
-    """Return the error of J S J' and the factor of J J' for one step, and kappa with S and without S.
+    """Return the error of J S J' and the size of J J' relative to df for one step, and kappa with and without S.
 
     Also return the distance of the kernel from the infinite-width kernel.
     """
@@ -76,7 +76,7 @@ def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 
 
 
 def draw(out: str, widths: tuple[int, ...], values: dict[str, dict[str, list[Host]]]) -> None:
-    """Plot the factor of J J', kappa with S and without S, and the distance from infinite width.
+    """Plot the size of J J' relative to df, kappa with and without S, and the distance from infinite width.
 
     Lines show the theory.
     """

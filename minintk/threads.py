@@ -1,7 +1,7 @@
 """Share independent pieces of work among threads, while BLAS is limited to one thread.
 
-NumPy's ufuncs and BLAS release the interpreter lock, so Python threads can use all cores.  More BLAS threads would
-oversubscribe them.  Pieces depend only on the size of the work and are added in order, so threads change no result.
+NumPy's ufuncs and BLAS release the interpreter lock, so threads use all cores.  More BLAS threads would oversubscribe
+them.  Pieces depend only on the work's size and are added in order, so results do not depend on the thread count.
 
 Any public call can run inside another call in the same thread (in a signal handler or a callback), and any exception
 can end it.  The following rules make this safe.

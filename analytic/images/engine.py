@@ -262,8 +262,8 @@ class ImageEngine:
     """Evaluate the kernels, or a block of them.
 
     inputs : if symmetric (x2 = x1), only the upper triangle is computed.   pools : `SelfKernels.pools` of x1 and x2.
-    own : the diagonals, if known and x2 = x1.   asked : (NNGP, NTK).   size : images on a tile's side.
-    out, workspace : the results (NNGP, NTK) and the threads' arrays, set during the run.
+    own : the diagonals, if known and x2 = x1.   asked : True for each kernel wanted (NNGP, NTK).
+    size : images per side of a tile.   out : the results.   workspace : the threads' arrays.   The run sets both.
     """
 
     plan: ImagePlan

@@ -9,7 +9,7 @@ phi' jumps by J_k at t_k.  For the angle a <= pi/2, T = tan(a/2), and two kinks 
     e(b)    = exp(-(h^2 + l^2 - 2 h l cos b) / 2 sin(b)^2)                   (u = t_k and u' = t_l; Price's theorem)
 
 Unequal norms add E (phi(s z) / sqrt v - phi(s' z) / sqrt v')^2 / 4.  If a > pi/2, the formulas apply to u, -u' and
-phi(-x).  Because sum J_k = 0, we can subtract the values of W and e at l = 0 or h = 0, so large s or s' lose no digits.
+phi(-x).  As sum J_k = 0, W and e at l = 0 or h = 0 can be subtracted.  This avoids cancellation for large s or s'.
 """
 
 from __future__ import annotations

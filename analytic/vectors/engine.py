@@ -224,7 +224,7 @@ class VectorEngine:
                 yield slice(i, min(i + height, last if self.symmetric else n)), slice(j, last)
 
     def tile(self, rows: slice, columns: slice, scratches: dict[Any, Scratch], precision: Any = None) -> None:
-        """Multiply one tile's rows, apply layers, recompute some pairs, store K, Theta.   scratches : by precision."""
+        """Compute one tile of K and Theta; recompute inaccurate pairs in float64.   scratches : {dtype: Scratch}."""
         xp, dtype = array_namespace(self.left.scale), self.left.x.dtype if precision is None else precision
         scratch, second = scratches[dtype], slice(columns.start + self.first, columns.stop + self.first)
         square = columns.start - rows.start if self.symmetric and columns.stop == rows.stop else None

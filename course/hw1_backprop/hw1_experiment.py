@@ -6,7 +6,7 @@ BATCHES, DRAWS = (16, 32, 64, 128, 256, 512), 8
 
 
 def problem(seed, weights):
-    """Return (x, labels, params, batches, draws, seed) for batch_noise; weights: the layout of your variant."""
+    """Return the arguments (x, labels, params, batches, draws, seed) of batch_noise, for your variant's layout of W."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(3, size=400)
     centres = np.array([[1.0, 0.0], [-0.5, 0.9], [-0.5, -0.9]])

@@ -6,6 +6,6 @@ WIDTHS, DRAWS = (32, 64, 128, 256, 512), 8
 
 
 def problem(seed, layout):
-    """Return (x, widths, draws, seed), the arguments of channel_noise; layout: that of your variant."""
+    """Return the arguments (x, widths, draws, seed) of channel_noise, with x in your variant's layout."""
     x = np.random.default_rng(seed).standard_normal((1, 6, 6, 3))
     return x.transpose(["NHWC".index(axis) for axis in layout]).copy(), WIDTHS, DRAWS, seed

@@ -64,7 +64,7 @@ def conv_backward(u, cache):
 
 
 def max_pool(x, size, stride, pad):
-    """Return the largest entry of each size x size window, channel by channel, and a cache; never return padding."""
+    """Return the largest entry of each size x size window per channel, and a cache.  Padding is never the largest."""
     # BEGIN SOLUTION
     X = padded(last(x), pad, -np.inf)
     w = windows(X, (size, size), stride)

@@ -1,4 +1,4 @@
-"""Define the exercises of assignment 4; the right answers are the closed forms of analytic, with its kernels."""
+"""Define the exercises of assignment 4.  The right answers use the kernels and closed forms of `analytic`."""
 
 from __future__ import annotations
 

@@ -8,6 +8,6 @@ WIDTHS, SEEDS, STEPS = (64, 256, 1024), 6, 60
 
 
 def problem(seed, loss):
-    """Return (x, y, widths, seeds, lr, steps, seed), the arguments of movement; loss: that of your variant."""
+    """Return the arguments (x, y, widths, seeds, lr, steps, seed) of movement, with lr for your variant's loss."""
     x, y = mn.datasets.digits().pca(8).on_sphere().subset(12, np.random.default_rng(seed)).parity()
     return x, y[:, 0], WIDTHS, SEEDS, 1.0 if loss == "mean" else 1 / 12, STEPS, seed

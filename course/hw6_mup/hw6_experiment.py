@@ -23,7 +23,7 @@ TABLES = {
 
 
 def problem(seed, optimizer, mup):
-    """Return (x, y, widths, seeds, tables, lr, steps, seed), the arguments of feature_sizes; mup: your own table()."""
+    """Return the arguments (x, y, widths, seeds, tables, lr, steps, seed) of feature_sizes.  mup : your own table()."""
     x, y = mn.datasets.digits().pca(8).on_sphere().subset(12, np.random.default_rng(seed)).parity()
     lr = 0.5 if optimizer == "sgd" else 0.02
     return x, y, WIDTHS, SEEDS, [*TABLES[optimizer].values(), mup], lr, STEPS, seed

@@ -4,10 +4,10 @@
     Muon                dW = - lr s d sqrt(fan_out / fan_in) / multiplier * U V'          G = U diag V'
 
 G is the gradient of W, or its running sum v <- momentum v + G; d is 1 except in residual branches (`Role.depth`).  The
-effective weights, which include the multiplier, thus move by lr sqrt(fan_out / fan_in) at every width: in one direction
-with spectral descent, and in all with Muon.  The second half of the spectral condition holds exactly (Yang, Simon,
-Bernstein 2023, section 5).  Muon is steepest descent in the spectral norm (Bernstein, Newhouse 2024; Jordan et al.
-2024).  K x K kernels are matrices (K K C_in, C_out), whose norm times K bounds the convolution's; biases are (1, n).
+effective weights (with the multiplier) thus move by lr sqrt(fan_out / fan_in) at every width: in one direction with
+spectral descent, and in all with Muon.  The second half of the spectral condition holds exactly (Yang, Simon, Bernstein
+2023, section 5).  Muon is steepest descent in the spectral norm (Bernstein, Newhouse 2024; Jordan et al. 2024).  Biases
+are treated as (1, n), K x K kernels as (K K C_in, C_out).  K times this matrix's norm bounds the convolution's norm.
 """
 
 from __future__ import annotations

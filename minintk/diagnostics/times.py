@@ -34,7 +34,7 @@ def t2(t: Array, loss: Array) -> Any:
     """Return the first time at which the loss is zero: () or (E,), on the host; inf if there is none.
 
     t : (T,), increasing.  loss : (T,) or (T, E).  The hinge loss can reach zero in finite time; a squared loss and
-    cross-entropy do not.  The result is an element of t, because the loss is not linear just before it reaches zero.
+    cross-entropy do not.  The time is not interpolated, because the loss is not linear just before it reaches zero.
 
     >>> float(t2(np.array([0.0, 1.0, 2.0]), np.array([4.0, 0.0, 0.0])))
     1.0

@@ -11,7 +11,7 @@ docs/long-runs.md describes the protocol and its requirements for network folder
             with claim:
                 ...                                         # publish future.result()
 
-`InTurn` replaces the executor if calls should be made one after another.
+To make the calls one after another, use `InTurn().submit` instead of `pool.submit`, and None as the last argument.
 """
 
 from __future__ import annotations

@@ -167,7 +167,7 @@ class Assignment:
         return {name: some[int(draw[name].integers(len(some)))] for name, some in self.variants.items()}
 
     def own(self, *, drawn: bool = False) -> Assignment:
-        """Return the assignment for the course's own solutions, with the authors' variant or a drawn one."""
+        """Return the assignment for the course's own solutions, with the authors' or, if `drawn`, a random variant."""
         return replace(self, tells=True, variants={**self.variants, **({} if drawn else self.authors)})
 
     def cases(self, exercise: Exercise, seed: str, variant: Variant) -> Iterable[Case]:

@@ -32,7 +32,7 @@ def margin(right: Values) -> float:
 
 
 def explain(got: Values, right: Values, tolerance: float, sizes: Mapping[str, float], lead: int = 0) -> Said | None:
-    """Return (cause, sentence) if `got` is `right` with one known mistake, otherwise None.
+    """Return (cause, sentence) if one known mistake explains how `got` differs from `right`, otherwise None.
 
     sizes : {"N": 3.0, ...}, the numbers that a factor can consist of.
 

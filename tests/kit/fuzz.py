@@ -60,7 +60,7 @@ def outcome(name: str, path: Path) -> str:
 
 
 def fuzz(count: int, seed: int) -> Counter[str]:
-    """Read `count` damaged files and count each outcome. Outcomes that begin with "wrong" are defects of a reader."""
+    """Read `count` damaged files, and count outcomes. Outcomes that begin with "wrong" indicate bugs in a reader."""
     draw, seen, path = random.Random(seed), Counter[str](), Path(tempfile.mkdtemp()) / "file"
     for n in range(count):
         name = draw.choice(list(KINDS))

@@ -1,6 +1,6 @@
-"""Test that plausible mistakes raise errors before any computation, which state what was expected and passed.
+"""Test that errors for plausible mistakes precede any computation, and state what was expected and what was passed.
 
-They are mistakes of new users. Mistakes that concern only one file of the library are in the tests of this file.
+New users make these mistakes. Mistakes that concern only one file of the library are tested with that file.
 """
 
 from concurrent.futures import ThreadPoolExecutor

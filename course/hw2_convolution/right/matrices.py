@@ -19,7 +19,7 @@ def gathered(x, k, m, stride, pad, value):
 
 
 def scattered(values, at, shape, pad):
-    """Do the opposite of `gathered`: add values (N, H', W', C, k m) to their pixels, and crop the padding."""
+    """Apply the adjoint of `gathered`: add values (N, H', W', C, k m) to their pixels, and crop the padding."""
     N, H, L, C = shape
     total = np.zeros((H * L, N, C), values.dtype)
     np.add.at(total, at, values.transpose(1, 2, 4, 0, 3))

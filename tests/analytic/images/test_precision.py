@@ -59,7 +59,7 @@ def test_equal_opposite_and_black_images_at_every_scale(head: str, power: int, s
 
 
 def opposite_error(dtype: Any) -> float:
-    """Return the error of Theta(x, -x) = 0 behind one window and a ReLU, relative to the diagonal, in roundings."""
+    """Return the largest |Theta(x, -x)| / Theta(x, x) in units of eps; with one window and a ReLU, it should be 0."""
     x = np.random.default_rng(0).standard_normal((12, 4, 5, 2)).astype(dtype)
     one_pixel = mn.Conv2d(4, 3, w_std=2**0.5, padding="valid", stride=9)
     kernel = an.kernel(mn.Sequential(one_pixel, mn.ReLU(), mn.Flatten(), mn.Dense(1)))

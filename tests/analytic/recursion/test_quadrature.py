@@ -97,7 +97,7 @@ def test_rows_of_one_norm_up_to_roundings_share_a_series(dtype: str, monkeypatch
     x = np.random.default_rng(0).standard_normal((40, 20))
 
     def error(x: Array) -> tuple[float, int]:
-        """Return the largest difference, in roundings, and the number of products of two rows' coefficients."""
+        """Return the largest difference in units of eps, and the number of products of two rows' coefficients."""
         with counted(Block, "outer") as products:
             both = kernel.both(x)
         apart = kernel.both(np.concatenate((x, 2 * x[:1])))

@@ -28,7 +28,7 @@ def network(phi: mn.spec.Layer, b_std: float = 0.0) -> mn.Sequential:
 def rows(scale: float, dtype: Any = np.float64) -> Array:
     """Return two ordinary rows, a zero row, and scaled rows.
 
-    Scaled rows are collinear with the first, opposite, nearly equal, or at an angle.
+    The scaled rows point along the first row, opposite to it, almost along it, and along the second row.
     """
     near = U + 1e-6 * V
     return np.array([U, V, 0 * U, scale * U, -scale * U, scale * near, scale * V]).astype(dtype)
@@ -41,7 +41,7 @@ def errors(spec: mn.Sequential, x: Array, monkeypatch: pytest.MonkeyPatch) -> fl
 
 
 def bound(phi: mn.spec.Layer, scale: float) -> float:
-    """Return a few roundings, or eps |u| for Erf and Sin, whose Theta has this accuracy at angles below 1 / |u|."""
+    """Return the tolerance: 1e-14, plus 4e-16 |u| for Erf and Sin, whose Theta needs it at angles below 1 / |u|."""
     steep = isinstance(phi, (mn.Erf, mn.Sin)) and 1e5 < scale < 1e40
     return 1e-14 + (4e-16 * min(scale, 1e14) if steep else 0.0)
 

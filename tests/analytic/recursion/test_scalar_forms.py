@@ -139,7 +139,7 @@ def truth(name: str, dtype: str) -> tuple[Numbers, Numbers, Numbers]:
 
 
 def worst(name: str, dtype: str, run: Run, change: Callable[[list[Any]], None] | None = None) -> float:
-    """Return the largest errors of D' and Theta' in roundings, relative to the mean over each pixel with itself."""
+    """Return the largest error of D' and Theta' in units of eps, relative to the mean over each pixel with itself."""
     form, ((D, s, s2, theta), want, scales) = form_for(name), truth(name, dtype)
     sides = [[*form.numbers(np, q), np.ones_like(q)] for q in (v.astype(np.float64) ** 2 for v in (s, s2))]
     if change is not None:
@@ -152,7 +152,7 @@ def worst(name: str, dtype: str, run: Run, change: Callable[[list[Any]], None] |
 
 @pytest.mark.parametrize(("dtype", "name"), thinned(product(DTYPES, LAYERS), every=2))
 def test_formulas_are_right_to_rounding(name: str, dtype: str, run: Run) -> None:
-    """Check sizes up to 5. Their variances are up to 25, and e^-D loses as many roundings."""
+    """Check sizes up to 5. Variances are then up to 25, and e^-D has errors of as many eps."""
     assert worst(name, dtype, run) < 32
 
 
@@ -227,7 +227,7 @@ def parted(D: Array, half: Array, half2: Array) -> tuple[Array, Array]:
 
 
 def kinked_errors(dtype: str, run: Run) -> float:
-    """Return the largest errors of D' and Theta' in roundings.
+    """Return the largest error of D' and Theta' in units of eps.
 
     D' is relative to c (q + q') / 2, and Theta' to its largest entry.
     """
@@ -259,7 +259,7 @@ def test_relu_is_right_to_rounding(dtype: str, run: Run) -> None:
 
 @pytest.mark.parametrize("off", [-1e-15, 0.0, 1e-15, -1e-6])
 def test_abs_of_opposite_pixels_is_equal(off: float, run: Run) -> None:
-    """If D is within roundings of 2q, D' becomes exactly 0. If the difference is larger, it does not."""
+    """If D equals 2q up to rounding, D' is exactly 0. If the difference is larger, D' is not 0."""
     half = np.sqrt(np.exp(np.linspace(-3, 3, 16)))
     side = half, np.pi / 2 * half**2
     d, _ = run(KINKED, "float64", 4 * half**2 * (1 + off), half, side, side, np.array([0.0, 0.0, np.pi / 2, 1.0, 1.0]))

@@ -218,7 +218,7 @@ def test_gradients_that_go_straight_through_are_refused(monkeypatch: pytest.Monk
 
 @UNSTABLE
 def test_the_gate_refuses_what_both_models_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the same wrong gradient, f and f_lin approach each other as n^-1/2, but the gate refuses them."""
+    """With the same wrong gradient, f and f_lin approach each other as n^-1/2, but the gate rejects them."""
     draw = replace(biased(1), phi=mn.Tanh(), body="dense", residual=False, depth=2, steps=10, regime="NTK")
     right = NetworkJacobian.vjp
 
@@ -268,7 +268,7 @@ def test_the_distance_falls_in_wider_networks(draw: Draw) -> None:
 
 @UNSTABLE
 def test_a_wrong_kernel_is_refused_where_the_linearisation_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative control: for a network with biases, the gate refuses the analytic kernel of the network without."""
+    """Negative control: for a network with biases, the gate rejects the analytic kernel without biases."""
     draw = replace(biased(1), phi=mn.Tanh(), body="dense", residual=False, depth=2, steps=10, regime="NTK")
 
     def without(spec: mn.spec.Layer) -> an.Kernel:
@@ -291,7 +291,7 @@ def test_a_kernel_that_moves_as_far_in_wide_networks_is_refused() -> None:
 @UNSTABLE
 @pytest.mark.parametrize("control", CONTROLS)
 def test_a_control_is_refused(control: str) -> None:
-    """The gate refuses each control on one fixed network, not chosen by hypothesis, so that controls are comparable."""
+    """The gate rejects each control.  The network is fixed, not drawn by Hypothesis, so controls are comparable."""
     draw = replace(drawn(by(np.random.default_rng(0)), control), depth=2, phi=mn.Tanh(), body="dense", residual=False)
     assert gate(draw, NARROW)["gate"] == "refused"
 
@@ -301,7 +301,7 @@ def test_a_control_is_refused(control: str) -> None:
 @given(draw=random_draws(), control=st.sampled_from(CONTROLS))
 @settings(max_examples=5, phases=[Phase.explicit, Phase.generate])
 def test_every_control_is_refused(draw: Draw, control: str) -> None:
-    """On any network, the gate refuses a control in at least one of two attempts."""
+    """On any network, the gate rejects a control in at least one of two attempts."""
     other = drawn(by(np.random.default_rng(draw.seed)), control)
     assert "refused" in (gate(other)["gate"], gate(replace(other, seed=other.seed + 1))["gate"])
 

@@ -44,7 +44,7 @@ def kernel_of(moment: mn.Moment) -> Array:
 def tensors_of(system: Hierarchy) -> tuple[Array, Array, Array]:
     """Return Theta, O3 and O4 as the contractions use them, with all points as training points.
 
-    The kernel at (s, Xi) is Theta - O3.s + Q(s) / 2 + Xi, and for r = e_c at s = e_d, Xi grows by the rest of O4_..cd.
+    The kernel at (s, Xi) is Theta - O3.s + Q(s, s) / 2 + Xi.  O4_..cd is Q(e_c, e_d) + Xi' at r = e_c, s = e_d.
     """
     m, f = system.size, np.zeros(system.size)
     unit, none = np.eye(m), np.zeros(m * m)

@@ -49,7 +49,7 @@ def dense_backward(u, x, W, b):
     return u @ W.T, x.T @ u, db if bias == "plus" else -db
 """
 
-# The starter for students has functions without bodies, on purpose. The tests check that it earns nothing.
+# The starter for students deliberately implements no function. The tests check that it earns nothing.
 STARTER = """
 def dense(x, W, b):
     raise NotImplementedError

@@ -311,7 +311,7 @@ def test_no_run_diverges_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_loss_that_grows_from_nothing_does_not_diverge() -> None:
-    """A loss that starts at zero grows more than a thousandfold by weight decay, but not beyond the loss at f = 0."""
+    """Weight decay makes a loss that starts at zero grow more than a thousandfold, but not beyond the loss at f = 0."""
     losses = [float(snap.loss) for snap in go(y=NET(THETA, X), optimizer=mn.SGD(lr=0.1, weight_decay=0.5), steps=30)]
     assert losses[0] < 1e-20
     assert losses[-1] > 1e-3

@@ -84,7 +84,7 @@ def test_a_network_that_diverges_counts_with_its_start() -> None:
 
 
 def test_an_optimiser_may_depend_on_the_network() -> None:
-    """A class that takes a layout and a function rate -> (network -> optimiser) give the same losses."""
+    """An optimiser class that takes a layout gives the same losses as a function rate -> (network -> optimiser)."""
     told: dict[str, Any] = {"widths": (16, 32), "seeds": 2, "steps": 3, "rates": (0.02, 0.1, 0.5)}
     one = transfer(optimizer=mn.SpectralDescent, **told)
     two = transfer(optimizer=lambda lr: lambda net: mn.SpectralDescent(lr, net.layout), **told)

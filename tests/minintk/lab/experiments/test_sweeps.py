@@ -322,7 +322,7 @@ def scaled(factor: Any, a: int) -> dict[str, Any]:
 
 
 def test_records_of_nobody_knows_which_work(tmp_path: Path) -> None:
-    """Records that remain after `rm store/*` are refused, because another work would return them as its own."""
+    """Records left by `rm store/*` are refused, because a sweep with another `work` would return them as its own."""
     mn.sweep(single, {"a": [1, 2]}, store=tmp_path)
     for path in tmp_path.glob("*.json"):
         path.unlink()
