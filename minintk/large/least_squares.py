@@ -2,13 +2,13 @@
 
     min_w |J w + f_0 - y|^2 + ridge |w|^2            J = J(theta_0) S^1/2 : (N C, P),   theta = theta_0 + S^1/2 w
 
-S contains the parametrization's learning-rate scales for gradient descent; most are 1 (`minintk.models.empirical`).
+The diagonal matrix S contains the learning-rate scales of the parametrization (see `minintk.models.empirical`).
 
-`solve_gram` works in function space, with memory for N C x N C numbers at any P.  It builds the tangent kernel J J'
-layer by layer, in blocks, and factorises it in place.  `solve_lsqr` works in parameter space, with memory P at any N C.
+`solve_gram` works in function space and stores a matrix of N C x N C numbers.  It builds the tangent kernel J J' layer
+by layer, in blocks, and factorises it in place.  `solve_lsqr` works in parameter space and forms no matrix.
 
-Without ridge, both give the solution of smallest |w|, to which gradient descent from theta_0 converges: the only w in
-the row space of J with J w = y - f_0.  The residual therefore certifies the solution, and both functions report it.
+Without ridge, both return the solution w of J w = y - f_0 that lies in the row space of J.  It has the smallest norm,
+and gradient descent converges to it.  Both construct w in this space, so a small residual certifies the solution.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Solution:
 
     theta : (P,), theta_0 + S^1/2 w.   a : (N, C) with w = J' a, or None from `solve_lsqr`.
     steps : number of steps of refinement or of LSQR.
-    residual : |y - f_0 - J w - ridge a| / |y - f_0|, due to rounding or early stopping.  From `solve_lsqr` with ridge,
-        it is |J' r - ridge w| / |J' (y - f_0)|.   Calling the solution gives f_lin(theta, x).
+    residual : |y - f_0 - J w - ridge a| / |y - f_0|, or |J' (y - f_0 - J w) - ridge w| / |J' (y - f_0)| if `solve_lsqr`
+        was called with ridge.   Calling the solution returns f_lin(theta, x).
     """
 
     model: Linearized
@@ -67,18 +67,18 @@ def solve_gram(
     model: Model, theta0: Array, x: Array, y: Array, *, ridge: float = 0.0, rcond: float | None = None, t: float = inf,
     memory: int | None = None,
 ) -> Solution:  # fmt: skip
-    """Solve least squares in function space, w = J' (J J' + ridge)^-1 (y - f_0), by Cholesky factorisation in place.
+    """Solve the least-squares problem in function space: w = J' (J J' + ridge)^-1 (y - f_0), by Cholesky factorisation.
 
     model : linearised at theta0 : (P,).  x : (N, *input_shape), y : (N, C).  All arrays are float32 or float64.
-    t : lr x steps of gradient flow on L = 1/(2N) (|f - y|^2 + ridge |w|^2), or inf for its limit.  A finite t replaces
-        1 / mu by the filter (1 - exp(-t mu / N)) / mu, which needs an eigendecomposition and takes ten times as long.
-    rcond : for a singular J, w = J^+ (y - f_0), as in numpy.linalg.pinv.  Eigenvalues of J J' up to rcond times the
-        largest (singular values of J up to sqrt(rcond) times) become 0.  This also needs the eigendecomposition.
-    memory : limit in bytes, by default nine tenths of the free memory.  MemoryError gives the required amount.
+    t : time lr x steps of gradient flow on L = 1/(2N) (|f - y|^2 + ridge |w|^2), or inf for its limit.  A finite t
+        replaces the eigenvalues 1 / mu of the inverse by (1 - exp(-t mu / N)) / mu, which takes ten times as long.
+    rcond : cutoff for the pseudo-inverse of J J', as in numpy.linalg.pinv.  Eigenvalues up to rcond times the largest
+        are set to 0, so the cutoff for singular values of J is sqrt(rcond).  This also takes ten times as long.
+    memory : limit in bytes, by default nine tenths of the free memory.  Raises MemoryError if more is required.
 
-    The solution is refined with the model's own residual, r = y - f_0 - J w - ridge a, as long as r shrinks.  Only
-    `ridge` is added to the diagonal.  Raises ValueError, with a remedy, if the matrix is singular or refinement does
-    not converge.  See Samarin et al. 2020, eqs. (2) and (4); Lee et al. 2019, eq. (8).
+    The Cholesky solution is refined until the norm of y - f_0 - J w - ridge a no longer halves.  Only `ridge` is
+    added to the diagonal.  Raises ValueError if the matrix is singular or the refinement does not converge.
+    See Samarin et al. 2020, eqs. (2) and (4); Lee et al. 2019, eq. (8).
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(16), mn.Tanh(), mn.Dense(1)), (3,))
@@ -180,7 +180,7 @@ def solve_lsqr(
     model: Model, theta0: Array, x: Array, y: Array, *, ridge: float = 0.0, steps: int | None = None,
     tol: float | None = None, memory: int | None = None,
 ) -> Solution:  # fmt: skip
-    """Solve least squares in parameter space by LSQR, with one jvp and one vjp over all examples per step.
+    """Solve the least-squares problem in parameter space by LSQR.  Each step needs one jvp and one vjp of all examples.
 
     Without ridge, w is the solution of minimum norm, or the least-squares solution of minimum norm if no w fits y.
     Arguments are those of `solve_gram` except rcond and t, and also:
@@ -189,7 +189,7 @@ def solve_lsqr(
     tol : relative tolerance, by default ten times the machine epsilon.  LSQR stops when |r| <= tol (|y - f_0| +
         |J| |w|) or |J' r - ridge w| <= tol |J| |r|.
 
-    Without `steps`, warns if 4 min(N C, P) + 100 steps do not reach tol (RuntimeWarning).  See Paige, Saunders 1982.
+    Without `steps`, issues a RuntimeWarning if 4 min(N C, P) + 100 steps do not reach tol.  See Paige, Saunders 1982.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(16), mn.Tanh(), mn.Dense(1)), (3,))

@@ -8,11 +8,11 @@ the arrays needed for
     vjp   u -> (dw, dx)                    the transpose of this map (backwards)
     gram  (u, v) -> u (dy/dw)(dy/dw)' v    the contribution of the layer's weights to the tangent kernel
 
-Arrays can have leading axes, which broadcast: x : ([E], N, *shape), weights ([E], *shape).  Cotangents u and tangents
-dw, dx have an additional first axis, (K, [E], ...).
+Inputs have shape ([E], N, *shape) and weights ([E], *shape), where the optional axis E of an ensemble broadcasts.
+Cotangents u and tangents dw, dx have an additional leading axis, (K, [E], ...).
 
-theta : (P,), or (E, P) for an ensemble of E networks, concatenates the tensors of all layers.  A tensor of shape (a, b)
-is a view of theta, (a, b) or (E, a, b).  Differences, norms, optimisers and checkpoints thus use a single vector.
+The tensors of all layers are concatenated to one vector theta : (P,), or (E, P) for an ensemble of E networks.  Each
+tensor is a view of theta.  Differences, norms, optimisers and checkpoints therefore operate on a single array.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ WEIGHT = Role("weight")
 
 @dataclass(frozen=True)
 class Contraction:
-    """Contract cotangents u : (C, [E], N, F) and v : (C, [E], M, F) with g, ([E], N, M) or a number, to J S J':
+    """Compute part of J S J' from cotangents u : (C, [E], N, F), v : (C, [E], M, F) and g, a number or ([E], N, M):
 
         full     k[n, c, m, d] = g[n, m] u[c, n] . v[d, m]            ([E], N, C, M, C)
         else     k[n, m] = g[n, m] sum_c u[c, n] . v[c, m]            ([E], N, M)
 
-    F : the size of one example, with its axes merged.  Axes E and N of u, v can have length 1, as at the outputs,
-    where the cotangent is the same for every example.
+    F : the number of entries of one example.  The axes E, N and M of u and v can have length 1 if the cotangent is the
+    same for all members or examples, as it is at the outputs.
     S : (P,) on the host, constant within each tensor of `layout`, or None for J J'.
     """
 
@@ -57,7 +57,7 @@ class Contraction:
     _asked: set[str] = field(default_factory=set, repr=False)
 
     def scale(self, tensor: Tensor) -> float:
-        """Return S for this tensor, by which its part of the kernel is scaled.  It is 1 in J J'."""
+        """Return S for this tensor, the factor of its contribution to the kernel.  For J J', S = 1."""
         self._asked.add(tensor.name)
         return 1.0 if self.S is None or self.layout is None else float(self.S[self.layout.slices[tensor.name]][0])
 

@@ -1,13 +1,13 @@
-"""Convert networks from elsewhere, a torch.nn module or a dictionary of arrays, to a network and theta.
+"""Convert a torch.nn module or a dictionary of arrays to a network and its parameters theta.
 
     modules   converts modules of torch.nn to layers
     graph     converts a `forward` to a tree of layers, by torch.fx
     slots     pairs layers with arrays, and transposes the axes of the arrays
-    check     runs the module next to the network
-    by_width  converts a function from widths to modules, for coordinate checks
-    unlift    converts weights back
+    check     compares the outputs and gradients of the network with those of the module
+    by_width  converts a function that returns a module for each width, for coordinate checks
+    unlift    converts theta back to arrays
 
-Only the conversion of torch modules uses torch, which their caller has imported already.
+Only the conversion of torch modules uses torch.  A caller with such a module has already imported it.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ def lift(
     module: Any, input_shape: Sequence[int], *, spec: s.Layer | None = None, layout: Axes = "torch",
     parametrization: Parametrization | None = None, check: bool = True,
 ) -> tuple[Network, Array]:  # fmt: skip
-    """Return (net, theta), a network with the same outputs and gradients as `module`.
+    """Return (net, theta) such that the network has the same outputs and gradients as `module`.
 
     module : a torch.nn module in evaluation mode, its `state_dict()`, or a dictionary of arrays with nested or dotted
-        names.  Layers have weight (kernel, scale, W, w) and bias (b); a BatchNorm also has mean and var (running_mean,
-        running_var).  If the arrays are CuPy's, theta is on the GPU.
+        names.  The arrays of a layer are called weight (or kernel, scale, W, w) and bias (or b).  A BatchNorm also has
+        mean and var (or running_mean, running_var).  For CuPy arrays, theta is on the GPU.
     input_shape : the shape of one example, channels last: (H, W, C) or (d,).
-    spec : required for a dictionary, and if tracing `forward` fails; by default, it is traced.  Each Dense, Conv and
-        BatchNorm takes the next arrays of its kind, so the dictionary must follow the order of the network.  A
-        LayerNorm with scale and offset is `Sequential(LayerNorm(), BatchNorm())`.
+    spec : by default, the result of tracing `forward`.  It is required for a dictionary, or if tracing fails.  Each
+        Dense, Conv or BatchNorm uses the next arrays of its kind, so the arrays must be in the order of the layers.
+        A LayerNorm with scale and offset is written as `Sequential(LayerNorm(), BatchNorm())`.
     layout : the order of the arrays' axes, "torch" (out, in, *window) or "flax" (*window, in, out).
     parametrization : defaults to `PyTorch()`, in which theta contains the weights themselves.
-    check : True runs the network and a float64 copy of the module on the CPU, on two random examples.  The outputs and
-        the gradients of every weight must agree to 1e-7 of the largest entry.  A dictionary cannot be run.
+    check : if True, run the network and a float64 copy of the module on the CPU, on two random examples.  The outputs
+        and the gradients of every weight must agree to 1e-7 of the largest entry.  Dictionaries are not checked.
 
-    theta has the arrays' dtype, float32 or float64.  BatchNorms are frozen with their scale and offset.
+    theta has the dtype of the arrays, float32 or float64.  The arrays of a BatchNorm become constants.
 
-    Raises UnsupportedLayer, with the path, for features without a counterpart, such as hooks or shared weights.  Raises
-    ValueError if shapes disagree, arrays are missing or left over, a weight has requires_grad=False, the module is in
-    training mode, or the check fails.
+    Raises UnsupportedLayer, with the path of the module, for features without a counterpart, such as hooks or shared
+    weights.  Raises ValueError if shapes disagree, arrays are missing or left over, a weight has requires_grad=False,
+    the module is in training mode, or the check fails.
 
     >>> import numpy as np
     >>> from minintk import Dense, ReLU, Sequential

@@ -14,14 +14,14 @@ from minintk.models.network import Network
 
 
 def unlift(net: Network, theta: Array, state: Mapping[str, Any], *, layout: Axes = "torch") -> dict[str, Any]:
-    """Return `state` as NumPy arrays with the weights of theta : (P,).  This is the inverse of `lift`.
+    """Return a copy of `state`, in NumPy arrays, with the weights from theta : (P,).  This is the inverse of `lift`.
 
-    state : the dictionary that was lifted, or one with the same names and nesting, e.g. the `state_dict()` of an equal
-    module.  If the statistics of a BatchNorm differ from those in the state, as after `Network.calibrate`, they are
-    written as a scale r and an offset -r mean', for inputs with mean 0 and variance 1 - eps.
+    state : the dictionary that was lifted, or one with the same names and nesting.  If the statistics mean', r of a
+    BatchNorm differ from those in `state`, e.g. after `Network.calibrate`, then its scale is set to r, its offset to
+    -r mean', its mean to 0 and its variance to 1 - eps.
 
-    The map is linear in theta.  If all multipliers are 1, it also converts gradients to torch's.  Raises ValueError for
-    an ensemble and for a BatchNorm without frozen statistics, and the errors of `lift`.
+    `unlift` is linear in theta, so it also converts gradients if all multipliers are 1.  Raises ValueError for an
+    ensemble or for a BatchNorm without frozen statistics, and the same exceptions as `lift`.
 
     >>> from minintk import Dense, lift
     >>> state = {"weight": np.array([[1.0, 2.0, 3.0]])}

@@ -5,9 +5,9 @@
     nngp       1/C sum_c f_c(x_n) f_c(x_m)                                              (N, M)
 
 S contains the learning-rate scale of every parameter.  A small gradient step changes theta by -lr S J' dL/df, and
-therefore f by -lr J S J' dL/df, so J S J' governs training.  By default, S is given by the parametrization (1
-for NTK, Standard, PyTorch).  `scales` replaces S, and `J.gram` omits S.  The Jacobian is never formed.  Memory is
-needed only for activations and C cotangents of two blocks of examples.  For an ensemble, each kernel has an axis E.
+therefore f by -lr J S J' dL/df, so J S J' governs training.  By default, S is given by the parametrization (S = 1 for
+NTK, Standard, PyTorch).  The argument `scales` replaces S, and `J.gram` returns J J'.  The Jacobian is never formed.
+Only the activations and C cotangents of two blocks are stored.  For an ensemble, each kernel has a leading axis E.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ def ntk(
 
     x1 : (N, *input_shape), x2 : (M, *input_shape), default x1.
     scales : {tensor name: S}, which replaces the learning-rate scales of the parametrization, like `lr_scales` of
-    `train`.  Raises ValueError if the parametrization has learning rates only for Adam.
-    params : the trained parameters, by names or patterns such as "*.b", by default all.  "last" selects the last layer.
-    The result is then the NNGP kernel of the last hidden layer, as for kind="nngp" in `analytic.ensemble`.
-    memory : bytes for the computation, by default half the free memory.  Raises MemoryError, with the memory needed, if
-    the result does not fit, and ValueError or TypeError if theta or inputs do not fit the model or contain NaN.
+    `train`.  Raises ValueError if a tensor is not given and the parametrization has rates only for Adam.
+    params : names of the trained parameters, or patterns such as "*.b", by default all.  With "last", only the last
+    layer is trained.  With NTK(), the kernel then approaches `analytic.kernel(spec).nngp` as the width grows.
+    memory : bytes for the computation, by default half the free memory.  Raises MemoryError if more is needed.
+    Raises ValueError or TypeError if theta or the inputs do not fit the model or contain NaN.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(16), mn.ReLU(), mn.Dense(2)), (3,))
@@ -60,7 +60,7 @@ def ntk_full(
     model: Model, theta: Array, x1: Array, x2: Array | None = None, *, scales: Mapping[str, float] | None = None,
     memory: int | None = None, params: Params = None,
 ) -> Array:  # fmt: skip
-    """Compute the tangent kernel of all pairs of outputs, ([E], N, C, M, C): J(x1) S J(x2)'.  Arguments as for `ntk`.
+    """Compute the tangent kernel for all pairs of outputs, ([E], N, C, M, C): J(x1) S J(x2)'.  Arguments as for `ntk`.
 
     ``k.reshape(N * C, M * C)`` is the Gram matrix.  `ntk` is its trace over c = c', divided by C.
 
@@ -77,8 +77,8 @@ def ntk_full(
 def nngp(model: Model, theta: Array, x1: Array, x2: Array | None = None) -> Array:
     """Compute the empirical covariance of outputs, ([E], N, M): 1/C sum_c f_c(x1) f_c(x2).
 
-    theta : ([E], P), x1 : (N, *input_shape), x2 : (M, *input_shape), default x1.  For many outputs, or averaged over
-    networks, it approaches `analytic.kernel(spec).nngp` as the width grows.  Raises the same exceptions as `ntk`.
+    theta : ([E], P), x1 : (N, *input_shape), x2 : (M, *input_shape), default x1.  As the width grows, the mean over
+    many outputs or networks approaches `analytic.kernel(spec).nngp`.  Raises the same exceptions as `ntk`.
 
     >>> import numpy as np, minintk as mn
     >>> spec, x = mn.Sequential(mn.Dense(2000, w_std=2**0.5), mn.ReLU(), mn.Dense(2000)), np.eye(2)

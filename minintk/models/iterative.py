@@ -23,16 +23,16 @@ from minintk.validate import number
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Moved:
-    """A rule for `IterativelyLinearized`: linearise again when the tangent features have moved by a fraction,
+    """A rule for `IterativelyLinearized`: update theta_0 if the tangent features have changed by more than `fraction`:
 
         |J(theta)' u - J(theta_0)' u|  >  fraction |J(theta_0)' u|,      u ~ N(0, 1) : (n, C), fixed
 
-    J is the Jacobian on a probe of n inputs.  The mean of |A' u|^2 over u is |A|_F^2, so one draw estimates the
-    relative change of J, at the cost of one forward and one backward sweep over the probe for any C.
+    J is the Jacobian at the n inputs of the probe.  For any matrix A, the mean of |A' u|^2 over u is |A|_F^2, so one u
+    estimates the relative change of J.  The cost is one forward and one backward sweep over the probe, for any C.
 
     probe : (n, *input_shape), some training inputs, e.g. a tenth of a batch.  fraction : a finite number > 0.
 
-    Raises ValueError for any other fraction or probe.
+    Raises ValueError if the fraction or the probe is invalid.
 
     >>> import minintk as mn
     >>> x, y = mn.datasets.digits().subset(40, np.random.default_rng(0)).parity()
@@ -69,12 +69,12 @@ class Moved:
 
 
 class IterativelyLinearized(Linearized):
-    """The linearised model whose theta_0 is updated during training (iterative linearised training).
+    """A linearised model whose theta_0 is updated during training (iterative linearised training).
 
     every : a whole number K >= 1 (update theta_0 after every K steps), inf (never update), an increasing sequence
-    (update after these steps), or `Moved(fraction, probe)` (update when tangent features have moved by the fraction).
+    (update after these steps), or `Moved(fraction, probe)` (update when the tangent features have changed).
     every = 1 is gradient descent on the model itself, and every = inf is `Linearized`.
-    linearizations : () or (E,), the number of linearisation points so far.  Raises ValueError for any other `every`.
+    linearizations : () or (E,), the number of linearisation points so far.  Raises ValueError if `every` is invalid.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))
@@ -103,17 +103,17 @@ class IterativelyLinearized(Linearized):
 
             1 + 3^(1/K) for odd K, so 4 for K = 1 and 2.44 for K = 3;     2 for even K, and for K = inf
 
-        Along the eigenvector of lambda, K steps multiply the residual r by q = (1 - lr lambda)^K, like one step at the
-        rate a = (1 - q) / lambda.  Above lr lambda = 2, r grows until the curvature changes:
+        Along the eigenvector of lambda, K steps multiply the residual r by q = (1 - lr lambda)^K, as does one step with
+        learning rate a = (1 - q) / lambda.  If lr lambda > 2, r grows until the curvature changes:
 
             r <- (1 - a lambda + a^2 r^2 / n) r,     lambda <- lambda + (a lambda - 4) a r^2 / n
 
         for two linear layers of large width n and one example (Lewkowycz et al. 2020 for K = 1).  The curvature falls
-        while 0 < a lambda < 4, or -3 < q < 1.  For even K, q > 1 and a < 0, so the residual and the curvature grow.
+        if 0 < a lambda < 4, i.e. -3 < q < 1.  For even K, q > 1 and a < 0, so the residual and the curvature grow.
 
-        The formula applies to linear networks with one hidden layer and is a guide for others.  We measured the largest
-        stable rate at width 256 on eight digits with K = 1.  It is the formula's rate for one tanh layer, 1.1 to 1.5
-        times that for two tanh layers, and up to twice that for ReLU.  Raises TypeError unless `every` is a number.
+        The formula applies to linear networks with one hidden layer.  For K = 1, we measured the largest stable rate at
+        width 256 on eight digits.  It agreed with the formula for one tanh layer, was 1.1 to 1.5 times as large for two
+        tanh layers, and up to twice as large for ReLU.  Raises TypeError unless `every` is a number.
 
         >>> import minintk as mn
         >>> net = mn.Network(mn.Dense(1), (2,))

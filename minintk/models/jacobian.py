@@ -35,11 +35,11 @@ class Jacobian(ABC):
 
     @abstractmethod
     def push(self, v: Array) -> Array:
-        """Return J v : ([K], [E], N, C) for v : ([K], [E], P), whose shape and dtype were checked."""
+        """Return J v : ([K], [E], N, C) for v : ([K], [E], P).  `jvp` checks the shape and dtype of v."""
 
     @abstractmethod
     def pull(self, u: Array, out: Array) -> None:
-        """Write J' u to out : ([K], [E], P), for u : ([K], [E], N, C), whose shape and dtype were checked."""
+        """Write J' u to out : ([K], [E], P), for u : ([K], [E], N, C).  `vjp` checks their shapes and dtype."""
 
     def contract(self, other: Jacobian, kernel: Contraction) -> Array:
         """Return J S J_other' as `kernel` specifies, with one backward and one forward sweep per output of `other`."""
@@ -85,7 +85,7 @@ class Jacobian(ABC):
         return self.gram_by(other, Contraction(full=True))
 
     def trace_gram(self, other: Jacobian | None = None) -> Array:
-        """Return sum_c (J J')[n, c, m, c] : ([E], N, M), at 1/C of the cost of the full gram."""
+        """Return sum_c (J J')[n, c, m, c] : ([E], N, M), at 1/C of the cost of `gram`."""
         return self.gram_by(other, Contraction(full=False))
 
     def gram_by(self, other: Jacobian | None, kernel: Contraction) -> Array:
@@ -113,7 +113,7 @@ class Jacobian(ABC):
         return rows.reshape((*self.lead, *self.outputs, self.size))
 
     def parts(self) -> Iterator[tuple[int, Jacobian]]:
-        """Yield (start, the Jacobian of a block of examples), one block with all examples by default."""
+        """Yield (index of the first example, Jacobian) for each block of examples, by default a single block."""
         yield 0, self
 
     def as_linear_operator(self) -> Any:

@@ -18,9 +18,9 @@ from minintk.spec.shapes import Shape, UnsupportedLayer
 class Model(ABC):
     """f = model(theta, x) with theta : ([E], P), x : (N, *input_shape), f : ([E], N, C).
 
-    To write your own model, define the three attributes, `forward` and `footprint`.  Other methods have defaults.
+    To write your own model, define the attributes below, `forward` and `footprint`.  All other methods have defaults.
 
-    input_shape : the shape of one example.  layout : the tensors' names and slices of theta.  outputs : C.
+    input_shape : the shape of one example.  layout : the names of the tensors and their slices of theta.  outputs : C.
     """
 
     input_shape: Shape
@@ -34,7 +34,7 @@ class Model(ABC):
     @property
     @abstractmethod
     def footprint(self) -> tuple[int, int]:
-        """Return the numbers stored per example when linearising, (in all layers, in the largest layer)."""
+        """Return how many numbers `linearize` stores per example: (in all layers, in the largest layer)."""
 
     @property
     def size(self) -> int:
@@ -51,7 +51,7 @@ class Model(ABC):
     def linearize(self, theta: Array, x: Array, *, params: Params = None) -> tuple[Array, Jacobian]:
         """Return (f, J): the outputs ([E], N, C) and their Jacobian, a `minintk.models.jacobian.Jacobian`.
 
-        J stores copies of theta and x.  params : as for `ntk`.  The columns of all other parameters are 0.
+        J stores copies of theta and x.  params : as for `ntk`.  The columns of J for all other parameters are 0.
         """
         self.check(theta, x)
         f, J = self.forward(own(theta), own(x))
@@ -63,32 +63,32 @@ class Model(ABC):
         return self.forward(theta, x)[1]
 
     def expand(self, theta0: Array, d: Array, x: Array, order: int) -> tuple[Series, Jacobian]:
-        """Return (y, J), where f(theta_0 + t d) = sum_j y_j t^j + ... for j = 0 ... order, and J = d(sum_j y_j)/dd."""
+        """Return (y, J) with f(theta_0 + t d) = sum_j y_j t^j + O(t^(order + 1)) and J = d(sum_j y_j)/dd."""
         raise UnsupportedLayer(f"{self!r} has no Taylor expansion: take mn.Taylor of the network inside")
 
     def advance(self, theta: Array) -> Model:
-        """Return the model after a training step to theta: this model itself, unless its anchor moves."""
+        """Return the model to use after a training step to theta, by default this model."""
         return self
 
     def anchors(self) -> dict[str, Array]:
-        """Return the arrays that `advance` changed, by name, for a checkpoint, or {} if the model never changes."""
+        """Return {name: array} for the arrays that `advance` changes, for a checkpoint.  The default is {}."""
         return {}
 
     def anchored(self, anchors: Mapping[str, Array]) -> Model:
-        """Return the model with these anchors.  `self` is the model at the start of the run."""
+        """Return the model with these arrays from a checkpoint.  `self` is the model at the start of the run."""
         return self
 
     def members(self, which: slice) -> Model:
-        """Return the same model for only these members of the ensemble."""
+        """Return the same model for a slice of the ensemble's members."""
         return self
 
     def fixed(self, x: Array) -> Model:
-        """Return the same model for repeated calls with one x.  It can store values that depend only on x."""
+        """Return the same model for repeated calls with this x.  It can store values that depend only on x."""
         return self
 
     @property
     def coupled(self) -> bool:
-        """True if an example's output depends on the rest of its batch.  No kernel exists then."""
+        """True if the output for an example depends on the other examples in its batch, so that no kernel exists."""
         return False
 
     def check_theta(self, theta: Array, name: str = "theta") -> None:

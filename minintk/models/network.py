@@ -117,7 +117,7 @@ class Network(Model):
         return self._footprint
 
     def summary(self) -> str:
-        """Return a table of the layers, their output shapes and parameter counts, with the phase (`analytic.phase`).
+        """Return a table of layers, output shapes and parameter counts, followed by the phase (`analytic.phase`).
 
         >>> from minintk import Dense, ReLU, Sequential
         >>> net = Network(Sequential(Dense(512, w_std=2**0.5), ReLU(), Dense(10, w_std=2**0.5)), (64,))
@@ -140,7 +140,7 @@ class Network(Model):
     def init(
         self, rng: np.random.Generator, *, ensemble: int | None = None, dtype: Any = np.float64
     ) -> np.ndarray[Any, Any]:
-        """Draw theta : (P,), or (E, P) for E networks, on the host; ``cupy.asarray(theta)`` moves it to the GPU.
+        """Draw theta on the host, (P,), or (E, P) for an ensemble.  ``cupy.asarray(theta)`` copies it to the GPU.
 
         >>> from minintk import Dense
         >>> net = Network(Dense(2), (3,))
@@ -162,13 +162,13 @@ class Network(Model):
         return self.keys is not None or (self._couples and not self.statistics)
 
     def with_dropout(self, rng: np.random.Generator, *, ensemble: int | None = None) -> Network:
-        """Return this network with masks in every Dropout layer, for training.  Other networks have no masks.
+        """Return this network with masks in every Dropout layer, for training.
 
-        The masks depend on a key drawn from `rng` here, on the number of training steps, on the layer, and on an
-        example's position in its batch.  `train` and `fit` use new masks at every step, and the same masks in a resumed
-        run.  Training computes losses and outputs with masks.  Calls of the network and `calibrate` use no masks.
+        The masks depend on a key drawn from `rng` by this call, the number of the training step, the layer, and the
+        position of an example in its batch.  `train` and `fit` use new masks at every step.  A resumed run uses the
+        same masks as an uninterrupted run.  To predict without masks, call the original network or `calibrate`.
 
-        ensemble : E for theta (E, P).  Each member has separate masks.
+        ensemble : the number E of members, each with its own masks.
 
         >>> import minintk as mn
         >>> net = Network(mn.Sequential(mn.Dense(8), mn.ReLU(), mn.Dropout(0.5), mn.Dense(1)), (3,))

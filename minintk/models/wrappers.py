@@ -78,8 +78,8 @@ class Anchored(Model):
 class Linearized(Anchored):
     """f_lin(theta) = f(theta_0) + J(theta_0) (theta - theta_0)   (Lee et al. 2019, eq. 5).
 
-    Its Jacobian is J(theta_0) at every theta, and its training follows the closed-form theory of wide networks.
-    params : as for `ntk`.  f_lin depends on no other parameters.  Dropout keeps the masks of the first step.
+    Its Jacobian is J(theta_0) at every theta.  Its training follows the closed-form theory of wide networks.
+    params : as for `ntk`.  f_lin does not depend on other parameters.  Dropout masks do not change during training.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))
@@ -112,9 +112,9 @@ class Linearized(Anchored):
 
 
 class Centred(Anchored):
-    """alpha (f(theta) - f(theta_0)), zero at the start.  A larger alpha makes training lazier (Geiger et al. 2020).
+    """alpha (f(theta) - f(theta_0)), which is 0 at theta_0.  A larger alpha makes training lazier (Geiger et al. 2020).
 
-    Its tangent kernel is alpha^2 times the model's.  theta0 : ([E], P).  Raises ValueError unless 0 < alpha < inf.
+    Its tangent kernel is alpha^2 times that of f.  theta0 : ([E], P).  Raises ValueError unless 0 < alpha < inf.
 
     >>> import numpy as np, minintk as mn
     >>> net, x = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,)), np.eye(3)
@@ -196,7 +196,7 @@ class Taylor(Anchored):
         f_k(theta) = sum_{j = 0 ... k} 1/j! D^j f(theta_0)[d, ..., d],    d = theta - theta_0
 
     Order 1 is `Linearized`.  The power series of t -> f(theta_0 + t d) is computed layer by layer.  A training step
-    costs about 5k/3 steps of the network.  Networks with kinks (ReLU, MaxPool) are expanded on their smooth piece at
+    takes about 5k/3 times as long as for the network.  Piecewise smooth layers (ReLU, MaxPool) keep their piece at
     theta_0.  Raises ValueError unless `order` is a whole number >= 1, and UnsupportedLayer if a layer has no expansion.
 
     >>> import numpy as np, minintk as mn

@@ -2,14 +2,14 @@
 
     z = n^-a x w,    w ~ N(0, n^-2b),    rate of w: lr n^-c                       (Yang, Hu 2021, with a, b, c per role)
 
-Constants that do not depend on n are ignored.  The following holds for a network with at least two hidden
-layers and pre-activations h_l that is trained for a fixed number of steps.
+Constants that do not depend on n are ignored.  The network has at least two hidden layers, with pre-activations h_l,
+and is trained for a fixed number of steps.
 
     g = min(a_out + b_out, 2 a_out + c_out)         dL/dh ~ n^-g         Adam: min(a_out + b_out, a_out + c_out)
     r = min over l of  g + 2 a_l + c_l - 1 + [l is the input]            Adam: a_l + c_l - 1 + [l is the input]
 
-Here |dh_l| ~ n^-r for the layer that moves most.  The update of the output weights changes f by n^-u with
-u = 2 a_out + c_out - 1 (Adam: a_out + c_out - 1).  The change of features contributes n^-v, v = a_out + b_out + r - 1.
+Here |dh_l| ~ n^-r for the layer l that changes most.  The update of the output weights changes f by n^-u with
+u = 2 a_out + c_out - 1 (Adam: a_out + c_out - 1).  The change of features changes f by n^-v, v = a_out + b_out + r - 1.
 
     stable              a + b = 0 at the input, 1/2 at hidden layers, >= 1/2 at the output; r >= 0, u >= 0, v >= 0
     trivial             stable, and f does not move: u > 0 and v > 0
@@ -17,10 +17,10 @@ u = 2 a_out + c_out - 1 (Adam: a_out + c_out - 1).  The change of features contr
     kernel              stable, not trivial, and r > 0: f moves, features do not, the tangent kernel is constant
     maximal             stable, r = 0 for every l, and u = 0: every layer learns (Yang, Hu 2021, section 5)
 
-Yang and Hu prove this for gradient descent with one c for all layers.  The same power counting gives the formulas for
-one c per layer, and for Adam, whose step is n^-c for any gradient (Yang, Littwin 2023).
+Yang and Hu prove this for gradient descent with one c for all layers.  The formulas for one c per layer and for Adam
+follow by the same power counting.  For Adam, updates have size n^-c for any gradient (Yang, Littwin 2023).
 
-For any s in any layer, the shift a + s, b - s, c - 2 s (Adam: c - s) gives the same function and the same training.
+Replacing a, b, c in any layer by a + s, b - s, c - 2 s (Adam: c - s) changes neither the function nor its training.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ ROUNDING = 1e-9
 class ABC(Parametrization):
     """The parametrization with exponents a, b, c, each for (input, hidden, output).
 
-    rule : the optimiser for which c is given, "sgd" or "adam".  "adam" defines no rates for gradient descent.
-    The width n is the fan-out of the input layer, and the fan-in (channels, for a convolution) of other layers.
+    rule : the optimiser for which c is given, "sgd" or "adam".  With "adam", gradient descent has no rates.
+    The width n is the fan-out of the input layer, and the fan-in (channels for a convolution) of other layers.
     Constant factors of the fan-in enter the standard deviation: std = sigma n^-b / sqrt(fan_in / n), and at the input
-    layer std = sigma n^-b / sqrt(fan_in).  Biases scale like input weights, but the output bias is constant.
+    layer std = sigma n^-b / sqrt(fan_in).  Biases scale like input weights, but the output bias is independent of n.
 
     >>> ABC(a=(-0.5, 0, 0.5), b=(0.5, 0.5, 0.5), c=(0, 0, 0)).regime             # muP, as Yang and Hu print it
     'feature learning'
@@ -91,7 +91,7 @@ class ABC(Parametrization):
         """Return the equivalent ABC with a + s, b - s, c - 2 s (Adam: c - s).  by : one s, or one s per layer role.
 
         With the same random numbers and training, the two networks compute the same function at every step, up to
-        rounding.  This includes weight decay, and holds for Adam if eps is negligible.
+        rounding.  This also holds with weight decay, and with Adam if its eps is negligible.
 
         >>> ntk = ABC(a=(0, 0.5, 0.5), b=(0, 0, 0), c=(0, 0, 0))
         >>> ntk.shifted(0, -0.5, -0.5)
@@ -107,7 +107,7 @@ class ABC(Parametrization):
         return ABC(a, b, tuple(x - twice * y for x, y in zip(self.c, s)), self.rule)
 
     def equivalent(self, other: ABC) -> bool:
-        """Return True if `other` is a shift of this one.
+        """Return True if `other` can be obtained from this parametrization by `shifted`.
 
         >>> ABC((0, 0.5, 1), (0, 0, 0), (-1, -1, -1)).equivalent(ABC((-0.5, 0, 0.5), (0.5, 0.5, 0.5), (0, 0, 0)))
         True
@@ -131,7 +131,7 @@ class ABC(Parametrization):
 
     @property
     def r(self) -> float:
-        """Return r, where features move by n^-r."""
+        """Return the exponent r: training changes features by n^-r."""
         return min(self._moves(min(self.a[2] + self.b[2], self._u + 1)))
 
     @property

@@ -1,4 +1,4 @@
-"""Define pointwise activations phi.  See `minintk.layers.activation` for phi', `analytic.recursion` for kernels.
+"""Define pointwise activations phi.  See `minintk.layers.activation` for phi' and `analytic.recursion` for kernels.
 
 No activation is scaled to preserve variances.  Include such a factor in w_std, e.g. sqrt(2) for ReLU.
 """
@@ -76,7 +76,7 @@ class RectifiedMonomial(Activation):
 class Sign(Activation):
     """phi(x) = sign(x) in {-1, 0, 1}; phi' = 0.  It has an NNGP kernel but no NTK, since E phi'^2 is infinite.
 
-    A small angle between inputs becomes a multiple of its square root, as do rounding errors from the second layer on.
+    It maps a small angle between inputs to a multiple of its square root, which amplifies earlier rounding errors.
     """
 
 
@@ -118,7 +118,7 @@ def Cos(a: float = 1.0, b: float = 1.0, c: float = 0.0) -> Sin:
 def Rbf(gamma: float = 1.0) -> Sin:
     """Return phi(x) = sqrt(2) sin(sqrt(2 gamma) x + pi/4), which has the NNGP kernel exp(-gamma E (u - u')^2).
 
-    After a Dense layer, this kernel is Gaussian in the inputs times w_std / sqrt(d).  Raises ValueError for gamma <= 0.
+    After a Dense layer, it is a Gaussian kernel of the inputs times w_std / sqrt(d).  Raises ValueError for gamma <= 0.
 
     >>> Rbf(2.0).b
     2.0
@@ -136,7 +136,7 @@ class Exp(Numbered):
 
 @dataclass(frozen=True)
 class Gaussian(Numbered):
-    """phi(x) = a exp(b x^2).  For b > 0, its kernels exist only at variances q < 1 / (4 b)."""
+    """phi(x) = a exp(b x^2).  For b > 0, its kernels exist only for variances q < 1 / (4 b)."""
 
     a: float = 1.0
     b: float = -1.0
@@ -174,8 +174,8 @@ def Monomial(degree: int) -> Polynomial:
 class Hermite(Activation):
     """phi = h_degree, the Hermite polynomial with E h_degree(z)^2 = 1 for z ~ N(0, 1) and degree from 0 to 100.
 
-    At variances q = q' = 1 and correlation c, its dual is c^degree.  Values come from a recurrence, because a
-    `Polynomial` would lose three digits at degree 10 and nine at degree 30.  Raises ValueError for other degrees.
+    At variances q = q' = 1 and correlation c, its NNGP kernel is c^degree.  A recurrence computes the values, because
+    a `Polynomial` would lose three digits at degree 10 and nine at degree 30.  Raises ValueError for other degrees.
     """
 
     degree: int
@@ -196,7 +196,7 @@ class Sigmoid(Activation):
 
 @dataclass(frozen=True)
 class Softplus(Numbered):
-    """phi(x) = scale / beta * log(1 + exp(beta x)).  beta = 5, scale = 1.404383 normalise E phi(N(0, 1))^2 to 1."""
+    """phi(x) = scale / beta * log(1 + exp(beta x)).  If beta = 5 and scale = 1.404383, E phi(N(0, 1))^2 = 1."""
 
     beta: float = 1.0
     scale: float = 1.0
