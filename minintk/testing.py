@@ -4,9 +4,9 @@ Each `check_...(model, theta, x, rng)` takes a model, parameters theta : (P,) or
 and a numpy.random.Generator that draws directions.  Its AssertionError gives the law, both values and the tolerance.
 `check_layer` checks every law for one layer at several positions in small networks.
 
-Tolerances are derived, not chosen.  Let eps be the spacing of floating-point numbers at 1, and m = 4 (sum of all layer
-sizes + N + 8) the number of roundings on a path through the network and back.  A result is off by at most m eps times
-the size of its terms: |u| |J| |v| for <u, J v>, |J_n| |J_m| for entries of J J', and |f| + |J| |theta| for f.
+The tolerances are derived from rounding errors.  Let eps be the spacing of floating-point numbers at 1, and m = 4 (sum
+of all layer sizes + N + 8) the number of roundings on a path through the network and back.  A tolerance is m eps times
+the size of the terms: |u| |J| |v| for <u, J v>, |J_n| |J_m| for entries of J J', and |f| + |J| |theta| for f.
 
 To define a layer, write a frozen dataclass and register its shape rule and its finite rule.  The page "Extending" in
 the documentation gives an example and shows how `check_layer` reports a mistake.
@@ -50,7 +50,7 @@ def roundings(model: Model, theta: Array, x: Array) -> float:
 
 
 def assert_close(law: str, got: Any, want: Any, tolerance: Any) -> None:
-    """Raise AssertionError, naming the worst entry, unless |got - want| <= tolerance everywhere.  NaN is never close.
+    """Raise AssertionError, naming the worst entry, unless |got - want| <= tolerance everywhere.  NaN always fails.
 
     >>> assert_close("1 + 1 = 2", np.array([1.0, 3.0]), np.array([1.0, 2.0]), 1e-15)
     Traceback (most recent call last):
@@ -75,8 +75,8 @@ def assert_shape(law: str, a: Any, want: tuple[int, ...]) -> None:
 
 
 def check_model(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
-    """Check every law below that applies.  `check_derivative` needs float64, and `check_ensemble` an ensemble.
-    The laws of kernels need examples that do not interact.
+    """Check every law below that applies.  `check_derivative` requires float64, and `check_ensemble` an ensemble.
+    The laws of kernels are not checked if examples interact, as in BatchNorm.
 
     >>> import minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(4, b_std=0.1), mn.Erf(), mn.Dense(2)), (3,))
@@ -96,7 +96,7 @@ def check_model(model: Model, theta: Array, x: Array, rng: np.random.Generator) 
 
 
 def check_adjoint(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
-    """Check <u, J v> = <J' u, v> for random u and v: vjp must be the transpose of jvp."""
+    """Check that vjp is the transpose of jvp, i.e. that <u, J v> = <J' u, v> for random u and v."""
     f, J = model.linearize(theta, x)
     u, v = _normal(rng, f.shape, theta), _normal(rng, theta.shape, theta)
     lead = J.lead
@@ -141,7 +141,7 @@ def check_derivative(model: Model, theta: Array, x: Array, rng: np.random.Genera
 
 
 def check_gram(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
-    """Check gram = J J', its trace over outputs and J S J', for a batch with itself and with another batch."""
+    """Check J J', its trace over outputs and J S J' against the dense J, for one batch and between two batches."""
     N, C = x.shape[0], model.outputs
     _, J = model.linearize(theta, x)
     _, J2 = model.linearize(theta, x[::-1][: (N + 1) // 2])
@@ -179,7 +179,7 @@ def check_kernel(model: Model, theta: Array, x: Array, rng: np.random.Generator)
 
 
 def check_stacked(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
-    """Check that jvp of (K, [E], P) and vjp of (K, [E], N, C) equal K separate calls."""
+    """Check that jvp of (K, [E], P) and vjp of (K, [E], N, C) equal the results of K separate calls."""
     f, J = model.linearize(theta, x)
     v, u = _normal(rng, (3, *theta.shape), theta), _normal(rng, (3, *f.shape), theta)
     size = roundings(model, theta, x) * _norm(_rows(J)).max()
@@ -190,7 +190,7 @@ def check_stacked(model: Model, theta: Array, x: Array, rng: np.random.Generator
 
 
 def check_ensemble(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
-    """Check that each member's f, J v, J' u and kernel equal those of a network with its theta.  theta : (E, P)."""
+    """Check that f, J v, J' u and the kernel of each member equal those of this member alone.  theta : (E, P)."""
     if theta.ndim != 2:
         raise ValueError(f"check_ensemble expects theta of shape (E, P), got {tuple(theta.shape)}")
     f, J = model.linearize(theta, x)
@@ -209,7 +209,7 @@ def check_ensemble(model: Model, theta: Array, x: Array, rng: np.random.Generato
 
 
 def check_blocks(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
-    """Check that ntk and ntk_full, in blocks under each memory bound that they accept, equal those from the whole J."""
+    """Check that ntk and ntk_full, computed in blocks under any accepted memory bound, equal those from the full J."""
     _, J = model.linearize(theta, x)
     m, largest = roundings(model, theta, x), float(_norm(_rows(J)).max()) ** 2
     other = x[::-1][: (x.shape[0] + 1) // 2]
@@ -229,10 +229,10 @@ def check_blocks(model: Model, theta: Array, x: Array, rng: np.random.Generator)
 
 
 def check_float32(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
-    """Check that f, J v, J' u and the kernel in float32 have that dtype and equal those in float64 up to rounding.
+    """Check that f, J v, J' u and the kernel are float32 for float32 inputs, and equal those in float64 up to rounding.
 
-    The model must accept both dtypes, as a Network does.  A result can be off by m eps times (size of its terms + its
-    response to a relative change of theta).  This response is the largest one to four random changes of size 2^-12.
+    The model must accept both dtypes, as a Network does.  The tolerance is m eps times (size of the terms + response to
+    a relative change of theta).  The response is estimated as the largest over four random changes of size 2^-12.
     """
     small = np.float32
     xp = array_namespace(theta, x)

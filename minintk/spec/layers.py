@@ -32,14 +32,14 @@ class Layer:
     To add a layer, write a frozen dataclass that inherits from this class, and register
 
         minintk.spec.shapes.out_shape    (layer, shape) -> the shape of one example after the layer
-        minintk.layers.contract.bind     its finite network: outputs and derivatives
-        analytic.lower                   its infinite-width rule, if it has one
-        minintk.models.taylor.expand     its power series, if `mn.Taylor` should support it
+        minintk.layers.contract.bind     the layer's outputs and derivatives in a finite network
+        analytic.lower                   the layer's infinite-width rule, if one exists
+        minintk.models.taylor.expand     the layer's power series, if `mn.Taylor` should support the layer
 
-    The page "Extending" of the documentation builds and checks such a layer.
+    The page "Extending" of the documentation defines and tests such a layer as an example.
 
-    weights : True if the layer itself owns parameters.  couples : True if an example's output depends on the other
-    examples of its batch, as in BatchNorm.
+    weights : True if the layer itself owns parameters.
+    couples : True if an example's output depends on the other examples of its batch, as in BatchNorm.
     """
 
     __slots__ = ()
@@ -76,10 +76,10 @@ class Several(Layer):
     """Base class of containers with any number of layers: `Sequential` and the branches of `minintk.spec.structure`.
 
     A parameter tensor is named after the position of its layer, as in ``"0.W"`` or ``"2.b"``.  In a nested container,
-    the positions are joined by dots, as in ``"1.branch.0.W"``.  A layer used at two positions has separate weights at
-    each, because specs are values and share no weights.
+    the positions are joined by dots, as in ``"1.branch.0.W"``.  If one layer object is used at two
+    positions, each position has its own weights.
 
-    Raises TypeError for anything except layers, e.g. for a class or a list of layers.
+    Raises TypeError if an argument is not a layer, e.g. if it is a class or a list of layers.
     """
 
     layers: tuple[Layer, ...]
@@ -126,7 +126,7 @@ class Identity(Activation):
 class Residual(Layer):
     """y = branch(x) + shortcut(x).
 
-    Raises ValueError if the shapes of branch and shortcut differ, once the input shape is known.
+    Given an input shape, `out_shape` raises ValueError if the output shapes of branch and shortcut differ.
 
     >>> from minintk.spec import ReLU
     >>> block = Residual(Sequential(ReLU(), Dense(64)), shortcut=Dense(64))       # a projection, where widths change
@@ -157,8 +157,8 @@ class Dense(Layer):
     width : the number of outputs.
     w_std : sigma_w, the scale of the weights.
     b_std : sigma_b, the scale of the bias; 0 means no bias.
-    b_init : "normal" draws b at initialisation, and "zeros" starts b at 0 and trains it with scale b_std
-        (Geiger et al. 2020).  Such a bias adds nothing to the NNGP kernel and the usual b_std^2 to the NTK.
+    b_init : if "normal", b is drawn at initialisation.  If "zeros", b is initially 0 and is trained with scale b_std
+        (Geiger et al. 2020).  Such a bias does not change the NNGP kernel, but adds b_std^2 to the NTK.
 
     x : (N, fan_in) -> (N, width).  Raises ValueError for a width < 1, w_std <= 0 or b_std < 0.
 
@@ -205,15 +205,15 @@ class Convolution(Layer):
 
 @dataclass(frozen=True)
 class Conv2d(Convolution):
-    """z[p] = w_std / sqrt(fan_in) * sum_s x[stride p + s] W[s] + b_std * b,  fan_in = K K C_in at every pixel p.
+    """z[p] = w_std / sqrt(fan_in) * sum_s x[stride p + s] W[s] + b_std * b  at every pixel p, with fan_in = K K C_in.
 
     Images are channels-last, x : (N, H, W, C_in);  W : (K, K, C_in, channels).
 
     channels : the number of output channels.
     kernel_size, stride : a number, or a pair (along H, along W).
-    padding : "valid" adds nothing.  "same" adds zeros for an output of ceil(H / stride) pixels, the smaller half before
-        the image.  "circular" is "same" with the image repeated.  Otherwise, padding is the number of zeros: one
-        number, one per axis, or (before, after) per axis.
+    padding : "valid" adds nothing.  "same" adds equally many zeros before and after the image, or one more after it, so
+        that the output has ceil(H / stride) pixels.  "circular" adds as many pixels, but repeats the image.
+        Otherwise, padding is the number of zeros: one number, one per axis, or (before, after) per axis.
     w_std, b_std, b_init : as for `Dense`.  Sums at the edges, which have fewer terms, are not rescaled.
 
     (N, H, W, C_in) -> (N, H', W', channels).  Raises ValueError for sizes below 1 and for any other padding.
@@ -264,7 +264,7 @@ class Pooling(Layer):
 class AvgPool(Pooling):
     """y[p] = 1/|window| * sum_s x[stride p + s].  |window| is the full size of the window, even at the edges.
 
-    window, stride : a number or a pair; stride defaults to window.  padding : as for `Conv2d`.
+    window, stride, padding : as kernel_size, stride and padding of `Conv2d`.  By default, stride equals window.
     normalize_edges : if True, divide by the number of pixels in the window that lie inside the image.
     """
 
@@ -279,9 +279,9 @@ class AvgPool(Pooling):
 
 @dataclass(frozen=True)
 class MaxPool(Pooling):
-    """y[p] = max_s x[stride p + s] over pixels inside the image, for finite networks only.
+    """y[p] = max_s x[stride p + s] over pixels inside the image (finite networks only).
 
-    In a tie, the first maximum in row-major order has the derivative 1.  The arguments are those of `AvgPool`.
+    In a tie, only the first pixel in row-major order has a nonzero derivative.  The arguments are those of `AvgPool`.
     """
 
 
@@ -295,7 +295,7 @@ class LayerNorm(Layer):
     """y = (x - mean) / sqrt(variance + eps), over each example's last axis (features, or channels at each pixel).
 
     axes : the axes to normalise over, counted from the end, e.g. (-3, -2, -1) for a whole image (H, W, C).
-        Normalising over pixels only, (-3, -2), has no infinite-width kernel.
+        If only pixels are normalised over, (-3, -2), the layer does not have an infinite-width kernel.
 
     Raises ValueError unless axes are distinct negative whole numbers and every example has these axes.
     """

@@ -21,9 +21,9 @@ i is the fan-in, and o is the fan-out.
 | SpectralMuP | 1                         | sigma                           | o               | 1                    |
 | MeanField   | sigma                     | 1                               | o;   output: 1  | 1                    |
 
-U marks uniform draws from +-sigma/sqrt(i); all others are normal.  A bias with b_init="zeros" keeps its multiplier and
-starts at 0.  Weights are never rescaled during training.  A convolution has i = K K C_in and o = C_out.  The square
-root of `SpectralMuP` is an exception: there, o/i is C_out / C_in.
+U denotes uniform draws from [-sigma/sqrt(i), sigma/sqrt(i)].  All other draws are normal.  A bias with b_init="zeros"
+keeps its multiplier and starts at 0.  Weights are never rescaled during training.  A convolution has i = K K C_in and
+o = C_out, but the square root in the row of `SpectralMuP` is sqrt(C_out / C_in).
 
 Depth: in a network of L residual branches, SpectralMuP and MeanField scale a branch's weights and biases by the factors
 
@@ -33,11 +33,11 @@ Depth: in a network of L residual branches, SpectralMuP and MeanField scale a br
 | MeanField, its last weights    | 1/sqrt(L)         | 1                        | 1/sqrt(L)                    |
 | both, the weights before these | 1                 | 1                        | 1/sqrt(L)                    |
 
-At the start, branches then add terms of size 1/sqrt(L) with random signs.  A step adds 1/L to each term with equal
-signs (Yang, Yu, Zhu, Hayou 2023; Bordelon, Noci, Li, Hanin, Pehlevan 2023).  The other rows do not depend on L.
+At initialisation, branches then add terms of order 1/sqrt(L) with random signs.  A step adds terms of order 1/L with
+equal signs (Yang, Yu, Zhu, Hayou 2023; Bordelon, Noci, Li, Hanin, Pehlevan 2023).  No other entry depends on L.
 
-To add a parametrization, subclass `Parametrization` and define `row`.  `minintk.spec.abc_parametrization` computes how
-its rows scale with the width and how training then behaves.
+To add a parametrization, subclass `Parametrization` and define `row`.  `minintk.spec.abc_parametrization` computes the
+powers of the width in these rows, and predicts how training behaves.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class Standard(Parametrization):
 class PyTorch(Parametrization):
     """z = x W + b with W, b ~ U(-sigma/sqrt(fan_in), sigma/sqrt(fan_in)).
 
-    w_std = b_std = 1 gives the default of torch.nn.Linear.
+    w_std = b_std = 1 is the default initialisation of torch.nn.Linear.
 
     >>> PyTorch().row(Role("bias"), fan_in=3, fan_out=10, sigma=1.0)
     Row(multiplier=1.0, std=0.3333333333333333, lr=1.0, draw='uniform', adam=None)
@@ -165,16 +165,16 @@ class PyTorch(Parametrization):
 
 @dataclass(frozen=True)
 class SpectralMuP(Parametrization):
-    """The maximal update parametrization by its spectral condition (Yang, Simon, Bernstein 2023):
+    """The maximal update parametrization, defined by a spectral condition (Yang, Simon, Bernstein 2023):
 
         |W| ~ |dW| ~ sqrt(fan_out / fan_in)    spectral norms, so that every |h_l| and |dh_l| is of order sqrt(n_l)
 
-    A Gaussian W of standard deviation s has |W| = s (sqrt(fan_in) + sqrt(fan_out)).  Updates have low rank: the
-    gradient's norm is sqrt(fan_in / fan_out), so lr ~ fan_out / fan_in.  Adam's updates have entries +-lr, so |dW| = lr
+    A Gaussian W of standard deviation s has |W| = s (sqrt(fan_in) + sqrt(fan_out)).  Gradients have low rank and norms
+    of order sqrt(fan_in / fan_out), so lr ~ fan_out / fan_in.  Adam's updates have entries +-lr, so |dW| = lr
     sqrt(fan_in fan_out) and lr ~ 1/fan_in.  A bias is a matrix with fan_in = 1.  A convolution sums over K K positions,
-    so |W| = s K (sqrt(C_in) + sqrt(C_out)).  Its fan_in is K K C_in, but the square root is sqrt(C_out / C_in).
-    The first weights start at 1/sqrt(fan_in) for any fan_out.  Inputs are not aligned with the weights, so features are
-    of order one.  The factor min(1, sqrt(n / d)) would make features small if n < d.
+    so |W| = s K (sqrt(C_in) + sqrt(C_out)).  Its fan_in is K K C_in, but its |W| is of order sqrt(C_out / C_in).
+    The first weights have standard deviation 1/sqrt(fan_in) for any fan_out.  Features are then of order one, because
+    inputs are not aligned with these weights.  The factor sqrt(fan_out / fan_in) < 1 would make features small.
     With fan_in = d, n, n and fan_out = n, n, 1, this gives sigma = 1/sqrt(d), 1/sqrt(n), 1/n and eta = n/d, 1, 1/n, as
     in the table for linear networks in Pleiss's lecture 11.
 
@@ -184,7 +184,7 @@ class SpectralMuP(Parametrization):
 
     base_width : the width b of hidden layers (channels, for convolutions) at which scales and rates equal `Standard`'s.
     A learning rate tuned at width b is suitable at every width (Yang et al. 2022, `mup`).  Each row is divided by the
-    row at width b and multiplied by the standard one.  Raises ValueError unless b is a whole number >= 1.
+    row at width b and multiplied by the row of `Standard`.  Raises ValueError unless b is a whole number >= 1.
 
     >>> SpectralMuP(base_width=100).row(Role("weight"), 400, 400, sigma=1.0)
     Row(multiplier=1.0, std=0.05, lr=1.0, draw='normal', adam=0.25)
@@ -222,8 +222,8 @@ class MeanField(Parametrization):
 
         f(x) = 1/n sum_i a_i phi(w_i x),    d theta/dt = - n grad L           (Mei et al. 2018; Chizat, Bach 2018)
 
-    and similarly for deeper networks (Bordelon, Pehlevan 2022).  Each neuron moves by order one.  Up to constants, this
-    is `SpectralMuP` in other variables (`minintk.spec.abc_parametrization`).
+    and similarly for deeper networks (Bordelon, Pehlevan 2022).  Training changes each neuron's weights by order one.
+    Up to constants, this is `SpectralMuP` in other variables (`minintk.spec.abc_parametrization`).
 
     >>> MeanField().row(Role("weight", "output"), fan_in=100, fan_out=1, sigma=1.0)
     Row(multiplier=0.01, std=1.0, lr=100.0, draw='normal', adam=1.0)

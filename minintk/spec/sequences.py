@@ -1,8 +1,8 @@
 """Define layers for sequences (L, C).  Images (H, W, C) are treated as sequences of H W positions.
 
 Sequences of unequal length share one array, padded with positions whose channels are all 0.  Layers without a bias and
-with phi(0) = 0 keep the padding at 0.  A convolution does so at positions whose window covers only padding.
-`GlobalSelfAttention(masked=True)` and `MaskedAvgPool` ignore padding.  Other layers mix it with the examples.
+activations with phi(0) = 0 keep the padding at 0.  A convolution does so where its window covers only padding.
+`GlobalSelfAttention(masked=True)` and `MaskedAvgPool` ignore padding.  Other layers treat padding as data.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ __all__ = ["GlobalSelfAttention", "MaskedAvgPool"]
 
 @dataclass(frozen=True)
 class GlobalSelfAttention(Layer):
-    """y = (A_1 v_1, ..., A_h v_h) W_o + b,   A = zeta(G): every position attends to every position.
+    """y = (A_1 v_1, ..., A_h v_h) W_o + b with A = zeta(G).  Every position attends to every position.
 
     Each head computes k = x W_k, q = x W_q and v = x W_v at each position.  With d_k channels of k,
 
         scaling="linear"    G = k k' / d_k, W_q = W_k        constant at infinite width, G = qk_std K(x, x)
         scaling="sqrt"      G = q k' / sqrt(d_k)             random at infinite width; the usual choice
 
-    With "sqrt", an infinite-width kernel exists only for zeta = mn.Identity() and if the number of heads grows too.
+    With "sqrt", an infinite-width kernel exists only if zeta = mn.Identity() and the number of heads also grows.
 
     channels : the channels of y.   heads : h.   key_channels, value_channels : channels of k and v, default `channels`.
     zeta : "softmax" or a pointwise activation.  With mn.Identity(), attention is linear in G.
     qk_std : sigma_q sigma_k, the scale of G.   w_std : sigma_v sigma_o, the scale of y.   b_std : the scale of b.
     masked : if True, ignore padding in keys and queries and set y = 0 at padding.  This requires b_std = 0.
-    The tensors are "in.0", "in.1", ... for keys, queries (if scaling="sqrt") and values, and "output" for W_o and b.
+    The tensors are named "in.0", ... for keys, queries (if scaling="sqrt") and values, and "output" for W_o and b.
 
-    (N, L, C) -> (N, L, channels).  Raises ValueError for sizes below 1 and scales below 0.
+    (N, L, C) -> (N, L, channels).  Raises ValueError for sizes < 1, qk_std <= 0, w_std <= 0 or b_std < 0.
     Hron, Bahri, Sohl-Dickstein, Novak 2020, "Infinite attention: NNGP and NTK for deep attention networks".
 
     >>> GlobalSelfAttention(8, heads=2, masked=True).parts((24, 16))[-1]
@@ -69,7 +69,7 @@ class GlobalSelfAttention(Layer):
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """Return the numbers of channels of one head's keys and values."""
+        """Return the number of channels per head of the keys and of the values."""
         given = self.key_channels, self.value_channels
         return tuple(self.channels if size is None else size for size in given)  # type: ignore[return-value]
 

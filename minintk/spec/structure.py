@@ -19,7 +19,7 @@ __all__ = ["Branches", "Concat", "Dropout", "Product", "Scale", "Sum", "as_seque
 
 
 class Branches(Several):
-    """Base class of layers whose branches share one input x.  Weights are named by position, ``"1.0.W"``."""
+    """Base class of layers whose branches share one input x.  Weights are named by position, e.g. ``"1.0.W"``."""
 
     def __init__(self, *layers: Layer) -> None:
         super().__init__(*layers)
@@ -28,10 +28,10 @@ class Branches(Several):
 
 
 class Sum(Branches):
-    """y = b_1(x) + ... + b_k(x), for branches of one shape.  `Residual` is the sum of a branch and a shortcut.
+    """y = b_1(x) + ... + b_k(x).  `Residual` is the sum of a branch and a shortcut.
 
-    At infinite width, K = K_1 + ... + K_k, and likewise for Theta, if all branches except one end in weights.
-    Raises ValueError if shapes differ, once the input shape is known.
+    At infinite width, K = K_1 + ... + K_k if all branches except one end in weights.  The same holds for Theta.
+    Given an input shape, `out_shape` raises ValueError if the branches have different output shapes.
 
     >>> from minintk.spec import Dense, Identity, ReLU, Sequential
     >>> len(Sum(Identity(), Dense(64), Sequential(ReLU(), Dense(64))))
@@ -40,13 +40,13 @@ class Sum(Branches):
 
 
 class Product(Branches):
-    """y = b_1(x) * ... * b_k(x), elementwise, for branches of one shape, e.g. for gates.
+    """y = b_1(x) * ... * b_k(x), the elementwise product of branches, e.g. for gates.
 
-    At infinite width, K = K_1 * K_2 and Theta = Theta_1 * K_2 + K_1 * Theta_2 for k = 2 independent branches.  To be
-    independent, all branches except one must pass their whole input through separate weights, as in
-    Sequential(Dense(64), ReLU()).  In all branches except one, the features must have equal variances, unlike the
-    features of a Concat or flattened pixels.  Weights must come before the next activation, because products of
-    Gaussians are not Gaussian.  Raises ValueError if shapes differ, once the input shape is known.
+    At infinite width, K = K_1 * K_2 and Theta = Theta_1 * K_2 + K_1 * Theta_2 for k = 2 independent branches.  For
+    independence, all branches except one must pass their whole input through separate weights, as in
+    Sequential(Dense(64), ReLU()).  In all branches but one, features must have equal variances, which excludes Concat
+    and flattened pixels.  Weights must precede the next activation, because products of Gaussians are not Gaussian.
+    Given an input shape, `out_shape` raises ValueError if the branches have different output shapes.
 
     >>> from minintk.spec import Dense, Sequential, Sigmoid
     >>> gate = Product(Dense(64), Sequential(Dense(64), Sigmoid()))
@@ -56,9 +56,9 @@ class Product(Branches):
 class Concat(Branches):
     """y = (b_1(x), ..., b_k(x)), concatenated along the last axis (features, or channels).
 
-    At infinite width, K = sum_i n_i / n K_i for branches of n_i features, n in total, whose ratios stay fixed, and
-    likewise for Theta.  Weights must come before the next activation, because branches can have features of different
-    variances.  Raises ValueError if axes other than the last differ, once the input shape is known.
+    At infinite width with fixed n_i / n, K = sum_i n_i / n K_i for branches of n_i features, n in total.  Theta obeys
+    the same formula.  Weights must precede the next activation, because features of different branches can differ in
+    variance.  Given an input shape, `out_shape` raises ValueError if axes other than the last differ.
 
     >>> from minintk.spec import Dense
     >>> from minintk.spec.shapes import out_shape
@@ -83,10 +83,10 @@ class Dropout(Layer):
     """y = m x / (1 - rate), where m = 0 with probability `rate` and m = 1 otherwise, for each entry of x.
 
     Only networks returned by ``net.with_dropout(rng)`` apply masks, and only in training.
-    The infinite-width kernel is that of networks with masks drawn per example: K(x, x) / (1 - rate), and K(x, x')
-    unchanged (Srivastava et al. 2014; Schoenholz et al. 2017).  A kernel treats x2 as other examples with
-    different masks, even if x2 = x1, so `k(x, x)` lacks the factor 1 / (1 - rate) of `k(x)`.  Weights must come first,
-    because masks of the inputs do not average out as widths grow.  For a kernel without masks, leave the layer out.
+    At infinite width, with masks drawn per example, the kernel is K(x, x) / (1 - rate) on the diagonal and K(x, x')
+    elsewhere (Srivastava et al. 2014; Schoenholz et al. 2017).  The examples in x2 have different masks from those in
+    x1, even if x2 = x1, so `k(x, x)` lacks the factor 1 / (1 - rate) of `k(x)`.  Weights must precede this layer,
+    because masks of the inputs do not average out as widths grow.  For a kernel without masks, omit the layer.
 
     rate : the probability of a zero, in [0, 1), as in PyTorch and Flax.  neural-tangents expects 1 - rate.  Raises
     ValueError for other rates.
@@ -100,7 +100,7 @@ class Dropout(Layer):
 
 
 def as_sequential(spec: Any) -> Sequential:
-    """Return the spec as a Sequential.  A bare layer is wrapped in a Sequential.
+    """Return the spec if it is a Sequential.  Any other layer is wrapped in a Sequential.
 
     >>> from minintk.spec import Dense
     >>> as_sequential(Dense(3))

@@ -1,7 +1,7 @@
 """Define the networks of published papers as specs (the zoo).
 
 The caller chooses the parametrization, as in ``mn.Network(zoo.lenet5(), (28, 28, 1), mn.PyTorch())``.  Images are
-channels-last.  Each docstring gives the number of parameters P and its source.
+channels-last.  The docstrings give the number of parameters P and the source of each network.
 
 >>> import minintk as mn
 >>> mn.Network(mlp(2, 512, 10), (784,)).size
@@ -39,9 +39,9 @@ def mlp(
     depth: int, width: int, outputs: int, *, activation: Activation = RELU, w_std: float = SQRT2,
     b_std: float = 0.1**0.5,
 ) -> Sequential:  # fmt: skip
-    """Return an MLP with `depth` hidden layers of `width` features for inputs (d,), as in Lee et al. 2019 by default.
+    """Return an MLP with `depth` hidden layers of `width` features.  The defaults follow Lee et al. 2019.
 
-    P = (d + 1) n + (depth - 1) (n + 1) n + (n + 1) C.  Raises ValueError unless width and depth are whole numbers >= 1.
+    P = (d + 1) n + (depth - 1) (n + 1) n + (n + 1) C for inputs (d,).  Raises ValueError for a depth or width < 1.
 
     >>> import minintk as mn
     >>> mn.Network(mlp(2, 50, 10), (64,)).size
@@ -53,11 +53,11 @@ def mlp(
 
 
 def lenet5(width: int = 1, outputs: int = 10, *, padding: int = 2) -> Sequential:
-    """Return LeNet-5 with ReLU, max-pooling, 5 x 5 convolutions to 6w and 16w channels, and 120w, 84w, C features.
+    """Return LeNet-5 with ReLU and max-pooling, 5 x 5 convolutions (6w, 16w channels) and Dense (120w, 84w, C outputs).
 
-    Inputs are 28 x 28 x 1 images (padding 2, MNIST) or 32 x 32 x 3 images (padding 0, CIFAR-10).  Initialise it with
-    `mn.PyTorch()`.  On MNIST, P = 61,706 at w = 1 (all maps connected).  Samarin et al. 2020 say "about 60k" and scale
-    all channels and features by w.  On CIFAR-10, P = 62,006, as in PyTorch's tutorial.
+    Inputs are 28 x 28 x 1 images (padding 2, MNIST) or 32 x 32 x 3 images (padding 0, CIFAR-10).  The usual
+    parametrization is `mn.PyTorch()`.  At w = 1, P = 61,706 for MNIST (all channels connected) and 62,006 for CIFAR-10,
+    as in PyTorch's tutorial.  Samarin et al. 2020 state "about 60k" and scale all channels and features by w.
 
     >>> import minintk as mn
     >>> mn.Network(lenet5(), (28, 28, 1)).size
@@ -70,8 +70,8 @@ def lenet5(width: int = 1, outputs: int = 10, *, padding: int = 2) -> Sequential
 def lenet(channels: int = 50, outputs: int = 10, *, padding: int = 2) -> Sequential:
     """Return LeNet-5 with `channels` channels in each convolution, then 120, 84 and C features.
 
-    This is the "slightly larger variant of LeNet" of the paper on iterative linearisation (2022), which specifies only
-    the 50 channels.  The rest follows `lenet5`.  Inputs are 28 x 28 x 1 or 32 x 32 x 3 images (padding 2).
+    This is the "slightly larger variant of LeNet" of the paper on iterative linearisation (2022), which gives only the
+    50 channels.  The rest follows `lenet5`.  Inputs are 28 x 28 x 1 (P = 224,984) or 32 x 32 x 3 images (padding 2).
 
     >>> import minintk as mn
     >>> mn.Network(lenet(50), (28, 28, 1)).size
@@ -91,10 +91,10 @@ def _lenet(channels: Sequence[int], features: Sequence[int], padding: int) -> Se
 
 
 def alexnet(width: int = 1, outputs: int = 1000) -> Sequential:
-    """Return single-column AlexNet (Krizhevsky 2014, as in PyTorch) without dropout, for 224 x 224 x 3 images.
+    """Return the single-column AlexNet of Krizhevsky 2014 as in torchvision, without dropout, for 224 x 224 x 3 images.
 
-    `width` multiplies all channels and features.  Samarin et al. 2020 use C = 10 and widths 1 to 4.  Initialise it with
-    `mn.PyTorch()`.  P = 61,100,840 at width 1 with 1000 outputs, as in torchvision's documentation.
+    `width` multiplies all channels and features.  Samarin et al. 2020 use C = 10 and widths 1 to 4.  The usual
+    parametrization is `mn.PyTorch()`.  P = 61,100,840 for width 1 and 1000 outputs, as in torchvision's documentation.
 
     >>> import minintk as mn
     >>> mn.Network(alexnet(), (224, 224, 3)).size
@@ -115,9 +115,9 @@ def alexnet(width: int = 1, outputs: int = 1000) -> Sequential:
 
 
 def geiger_cnn(channels: int, outputs: int = 1) -> Sequential:
-    """Return a bias-free network: four 5 x 5 convolutions with ReLU, padding 1, strides 2, 1, 2, 1; pooling; Dense.
+    """Return four 5 x 5 convolutions (ReLU, padding 1, strides 2, 1, 2, 1), global average pooling and Dense.
 
-    See Geiger et al. 2020, appendix B, for 28 x 28 images and the NTK parametrization.  Kernel size, padding and the
+    Geiger et al. 2020, appendix B, use it for 28 x 28 images in the NTK parametrization.  Kernel size, padding and the
     lack of biases follow the authors' public code, but w_std = sqrt(2) replaces the code's scaling of ReLU.
     P = 25 C_in h + 3 * 25 h^2 + h C.
 
@@ -138,17 +138,17 @@ def wide_resnet(
     depth: int = 28, widen: int = 10, outputs: int = 10, *, norm: Layer | None = BATCH_NORM,
     channels: int | None = None, w_std: float = SQRT2, b_std: float = 0.0,
 ) -> Sequential:  # fmt: skip
-    """Return WRN-depth-k, k = `widen` (Zagoruyko and Komodakis 2016), for 32 x 32 x 3 images.  depth = 6 N + 4.
+    """Return WRN-depth-k, depth = 6 N + 4 and k = `widen`, for 32 x 32 x 3 images (Zagoruyko and Komodakis 2016).
 
-    A convolution to 16 channels comes first, then three groups of N residual blocks with 16k, 32k, 64k channels, then
-    global average pooling and a dense layer.  The last two groups have stride 2.  A block is norm-ReLU-conv twice,
-    without biases.  If the shape changes, the shortcut is a 1 x 1 convolution after the block's first norm and ReLU.
+    The layers are a convolution with 16 channels, three groups of N residual blocks (16k, 32k, 64k channels), global
+    average pooling and Dense.  The last two groups have stride 2.  A block applies norm, ReLU and convolution twice,
+    without biases.  If a block changes the shape, its shortcut is a 1 x 1 convolution after its first ReLU.
 
     norm : the layer before each ReLU: `BatchNorm()`, `LayerNorm()`, or None for no normalisation.
-    channels : a number of channels for every layer, instead of 16, 16k, 32k, 64k (Lee et al. 2019, figure 4: depth 10,
+    channels : the number of channels of all layers, instead of 16, 16k, 32k, 64k (Lee et al. 2019, figure 4: depth 10,
         1024 channels, w_std = 1, norm=None).  b_std : the scale of the dense layer's bias, or 0 for no bias.
-    The paper's 36.5 million parameters for WRN-28-10 are 36,479,194.  They include 17,952 scales and offsets of batch
-    normalisation and 10 biases, which this network omits.  Raises ValueError unless depth = 6 N + 4.
+    In the paper, WRN-28-10 has 36.5 million (36,479,194) parameters.  This network omits 17,962 of them: the scales and
+    offsets of batch normalisation, and 10 biases.  Raises ValueError unless depth = 6 N + 4.
 
     >>> import minintk as mn
     >>> mn.Network(wide_resnet(10, 1), (32, 32, 3)).size
@@ -181,7 +181,7 @@ def myrtle(depth: int = 5, channels: int = 64, outputs: int = 10) -> Sequential:
     """Return Myrtle5, Myrtle7 or Myrtle10 (Shankar et al. 2020) for 32 x 32 x 3 images.
 
     The network has 3 x 3 convolutions with ReLU in three groups of [2, 1, 1], [2, 2, 2] or [3, 3, 3], each followed by
-    average pooling by 2.  Two more pools leave one pixel for a dense layer.  w_std is sqrt(2), and there are no biases.
+    average pooling by 2.  Two more pools leave one pixel, and Dense follows.  w_std is sqrt(2), without biases.
     P = 9 n (3 + (depth - 2) n) + n C.  Raises ValueError for other depths.
 
     >>> import minintk as mn

@@ -1,4 +1,4 @@
-"""Draw mini-batches and random shifts of images on the host, one epoch at a time.  Runs can resume inside an epoch."""
+"""Draw mini-batches and random shifts of images on the host, one epoch at a time.  Runs can resume within an epoch."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Shift:
             raise ValueError(f"Shift(pixels={self.pixels}) moves images of shape {shape} out of sight: take fewer")
 
     def draw(self, N: int, rng: np.random.Generator) -> np.ndarray[Any, Any]:
-        """Draw the shifts (dy, dx) of N images, whole numbers : (N, 2), in the same way as `Dataset.shifted`."""
+        """Draw integer shifts (dy, dx) for N images, in the same way as `Dataset.shifted`.  Return them as (N, 2)."""
         return rng.integers(-self.pixels, self.pixels, size=(2, N), endpoint=True).T
 
     def __call__(self, x: Array, draws: Array) -> Array:

@@ -37,7 +37,7 @@ REMEDY = "use net.calibrate(theta, x), the network with frozen statistics"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Run:
-    """The result of `fit`: the final theta : ([E], P), the final model (its anchor can have moved) and the history."""
+    """The result of `fit`: the final theta : ([E], P), the final model with its last anchor, and the history."""
 
     theta: Array
     model: Model
@@ -66,19 +66,18 @@ def fit(
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = False,
 ) -> Run:
-    """Train a model to the end and return the `Run` with its history.  The arguments are those of `train`, and:
+    """Train a model and return the `Run` with its history.  The arguments are those of `train` and the following:
 
     steps, epochs : the length of the run.  Pass one of the two.  An epoch has floor(N / batch_size) steps.
     every : steps between two rows of the history, by default one epoch, or 1/100 of the run for full batches.
     test : held-out (x, y), evaluated for every row.  BatchNorm is first calibrated on a thousand training examples.
-    checkpoint : a folder for ``checkpoint.npz`` and ``history.json``, written with every row and on Ctrl-C.  If it
-        contains a checkpoint of this run, training resumes with the same bits as an uninterrupted run (on the same
-        machine, libraries and number of threads).  A larger number of steps extends the run.
-        Only one process at a time may use the folder (see docs/long-runs.md).
+    checkpoint : a folder (see docs/long-runs.md) for ``checkpoint.npz`` and ``history.json``, written with every row
+        and on Ctrl-C.  If it contains a checkpoint of this run, training resumes with the same bits as an uninterrupted
+        run (on the same machine, libraries and number of threads).  A larger number of steps extends the run.
     progress : if True, print a line for each row and the remaining time to stderr.
 
-    Before the first step, raises ValueError if the folder holds a damaged checkpoint or that of another run (model,
-    data, loss, optimiser or generator), and RuntimeError if another process trains there.  For others, see `train`.
+    Before the first step, raises ValueError if the checkpoint is damaged or belongs to another run (model, data, loss,
+    optimiser or generator), and RuntimeError if another process uses the folder.  For other errors, see `train`.
 
     >>> import minintk as mn
     >>> train, test = mn.datasets.digits().split(300, 100, np.random.default_rng(0))
@@ -203,8 +202,9 @@ def evaluate(
 ) -> dict[str, float | list[float]]:
     """Return {"loss": L, "accuracy": fraction of correct predictions}, with lists of E numbers for an ensemble.
 
-    Evaluate `batch_size` examples at a time.  The predicted class is the largest output, or the sign of a single
-    output.  "accuracy" requires rows of y that are classes (one-hot, or -1 and 1).  Raises the errors of `model`.
+    The predicted class is the index of the largest output, or the sign of a single output.  "accuracy" is omitted
+    unless all rows of y are classes (one-hot, or -1 and 1).  batch_size : the number of examples evaluated at a time.
+    Raises ValueError if BatchNorm is not calibrated, and the same exceptions as `model`.
 
     >>> import minintk as mn
     >>> net = mn.Network(mn.Dense(1), (1,))
