@@ -1,6 +1,6 @@
-"""Find the library of the caller's arrays, and hide the few places where NumPy and CuPy differ.
+"""Select the array library of the caller's arrays, and implement operations that differ between NumPy and CuPy.
 
-Numerical code stays in the namespace of its arrays (`array_namespace`).  Only this file names CuPy.
+Numerical code uses only the namespace of its arrays (`array_namespace`).  Only this file refers to CuPy.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ STRIDES = {"numpy": "numpy.lib.stride_tricks", "cupy": "cupy.lib.stride_tricks"}
 
 
 def array_namespace(*arrays: Array) -> Any:
-    """Return the namespace `xp` of the arrays' library: NumPy itself, or array-api-compat's wrapper of CuPy.
+    """Return the namespace `xp` of the arrays' library: NumPy, or the CuPy wrapper of array-api-compat.
 
-    Raises TypeError if NumPy and CuPy arrays are mixed, and for anything that is neither a NumPy nor a CuPy array.
+    Raises TypeError if NumPy and CuPy arrays are mixed, or if an argument is neither a NumPy nor a CuPy array.
 
     >>> array_namespace(np.ones(3)).__name__
     'numpy'

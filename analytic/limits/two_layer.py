@@ -1,20 +1,20 @@
-"""Compute feature learning in infinitely wide two-layer linear networks by a closed ordinary differential equation.
+"""Compute feature learning in infinitely wide two-layer linear networks from a closed system of differential equations.
 
     f(x) = 1/(gamma0 n) sum_i a_i w_i . x~,    a_i = sigma_2 A_i : (C,),    w_i = sigma_1 W_i : (r,)
 
-with A, W ~ N(0, 1).  By the chain rule, at rate gamma0^2 n (`analytic.limits.linear_problem` defines e, x~ and r),
+with A, W ~ N(0, 1); `analytic.limits.linear_problem` defines e, x~ and r.  With learning rate gamma0^2 n,
 
     da_i/dt = gamma0 sigma_2^2 e' w_i,    dw_i/dt = gamma0 sigma_1^2 e a_i
 
-Every neuron moves by the same linear map, so second moments over neurons obey a closed system of equations:
+All neurons obey the same linear equations, so their second moments obey a closed system of equations:
 
     F = E[w a'] / gamma0     dF/dt = sigma_2^2 S e + sigma_1^2 e Q               F_0 = 0               f(x) = x~ F
     S = E[w w']              dS/dt = gamma0^2 sigma_1^2 (e F' + F e')            S_0 = sigma_1^2 I
     Q = E[a a']              dQ/dt = gamma0^2 sigma_2^2 (e' F + F' e)            Q_0 = sigma_2^2 I
 
-Only gamma0^2 enters.  At gamma0 = 0, features do not move, S and Q are constant, and dF/dt = 2 sigma_1^2 sigma_2^2 e is
-the NTK's gradient flow.  For gamma0 > 0, tr S / sigma_1^2 - tr Q / sigma_2^2 is conserved, so features and output
-weights grow equally.  (Bordelon and Pehlevan 2022 for gamma0; Saxe et al. 2014 for the linear network.)
+The equations depend only on gamma0^2.  At gamma0 = 0, S and Q are constant, and dF/dt = 2 sigma_1^2 sigma_2^2 e is
+gradient flow with the NTK.  For gamma0 > 0, tr S / sigma_1^2 - tr Q / sigma_2^2 is conserved, so its two terms change
+equally.  (Bordelon and Pehlevan 2022 for gamma0; Saxe et al. 2014 for the linear network.)
 """
 
 from __future__ import annotations
@@ -87,9 +87,9 @@ def two_layer_limit(spec: s.Layer, x: Array, y: Array, *, gamma0: float = 1.0) -
     """Run gradient flow on L = 1/(2N) sum |f - y|^2 for an infinitely wide two-layer linear network.
 
     spec : mn.Sequential(mn.Dense(n, w_std=sigma_1), mn.Dense(C, w_std=sigma_2)); n has no effect.
-    x : (N, d), y : (N, C).  gamma0 >= 0 : how much features move; 0 is the NTK's gradient flow, and 1 is mean field.
+    x : (N, d), y : (N, C).  gamma0 >= 0 : strength of feature learning; 0 is the NTK limit, and 1 is mean field.
 
-    Raises UnsupportedLayer for an activation or a bias, and ValueError for more layers, wrong shapes or gamma0 < 0.
+    Raises UnsupportedLayer for an activation or a bias, and ValueError for other depths, wrong shapes or gamma0 < 0.
 
     >>> import numpy as np, minintk as mn
     >>> spec = mn.Sequential(mn.Dense(512), mn.Dense(1))

@@ -1,13 +1,13 @@
-"""Compute the mean output and tangent kernel of networks of width n to first order in 1/n, without a fit.
+"""Compute the mean output and tangent kernel of networks of width n to first order in 1/n.
 
 For gradient flow on L = 1/(2N) sum (f - y)^2 with one output, t = lr * steps and r = f - y on the training set,
 
     df_a = -1/N sum_b Theta_ab r_b    dTheta_ab = -1/N sum_c O3_abc r_c    dO3_abc = -1/N sum_d O4_abcd r_d
 
-At width n, Theta = T + O(n^-1/2) with the kernel T at infinite width.  O3 and O4 are O(1/n), and later terms are
+At width n, Theta = T + O(n^-1/2), where T is the kernel at infinite width.  O3 and O4 are O(1/n), and later terms are
 O(1/n^2) (Dyer and Gur-Ari 2020; Huang and Yau 2020).  At leading order, r = e^{-T t / N} (f_0 - y) with f_0 ~ N(0, K)
-for the NNGP K, and the mean of f is kernel regression.  The first order adds C to this mean.  In the modes of T on the
-training set, with E_b = e^{-lam_b t} for the eigenvalues lam of T / N,
+for the NNGP K, and the mean of f is the kernel regressor.  The first-order correction to this mean is C.  In the modes
+of T on the training set, with E_b = e^{-lam_b t} for the eigenvalues lam of T / N,
 
     dC_a = -1/N (sum_b T_ab C_b + S_a)
     S_a  = - sum_b E[Theta - T]_ab y_b E_b + 1/N sum_bd Cov(Theta_ab, Theta_bd) y_d J_bd
@@ -17,8 +17,8 @@ training set, with E_b = e^{-lam_b t} for the eigenvalues lam of T / N,
 
     V_c = int_0^t e^{-lam_c s} ds   J_bd = int_0^t e^{-lam_b (t-s) - lam_d s} ds   H_cd = int_0^t e^{-lam_c s} V_d(s) ds
 
-Moments of odd order in f vanish, because f and -f are equally likely at the start.  Therefore f_0's deviation from a
-Gaussian has no effect at this order.  `analytic.limits.one_finite_layer` computes the moments of Theta, O3 and O4.
+Moments of odd order in f vanish, because f and -f are equally likely at the start.  Therefore deviations of f_0 from a
+Gaussian have no effect at this order.  `analytic.limits.one_finite_layer` computes the moments of Theta, O3 and O4.
 """
 
 from __future__ import annotations
@@ -143,19 +143,19 @@ def width_correction(
     spec: s.Layer, x: Array, y: Array, x_test: Array | None = None, *,
     samples: int = 2**12, rng: np.random.Generator | None = None,
 ) -> WidthCorrection:  # fmt: skip
-    """Compute the mean of networks with the spec's widths, trained by gradient flow, to first order in 1/width.
+    """Compute the mean output and tangent kernel of networks trained by gradient flow, to first order in 1/width.
 
     spec : mn.Sequential(mn.Dense(n), mn.Tanh(), ..., mn.Dense(1)), of any depth, with or without biases, in the NTK
-    parametrization.  x : (N, d), y : (N, 1), x_test : (M, d).  The result's `predict(t)` and `kernel(t)` give the limit
-    and its correction, c / n if all widths are n.  The next term is O(1/n^2).
-
-    samples : number of draws of a neuron's pre-activations for each Gaussian average, rounded down to a power of two.
-    They are Sobol points, which `rng` (default numpy.random.default_rng(0)) shifts randomly 8 times; the scatter of
+    parametrization.  x : (N, d), y : (N, 1), x_test : (M, d).
+    samples : number of draws of the pre-activations of a neuron per Gaussian average, rounded down to a power of two.
+    The draws are Sobol points with 8 random shifts from `rng` (default numpy.random.default_rng(0)).  The scatter of
     the 8 estimates gives the error.  The work is O(samples L P^2 N^2) for P = N + M examples and L hidden layers.
 
-    Raises UnsupportedLayer for other layers, several outputs, and activations with kinks.  ReLU's O4 vanishes almost
-    everywhere, but its mean needs E phi''^2, which is infinite.  Raises ValueError for invalid shapes or a singular NTK
-    of the training set, and MemoryError, before any work, if memory is too small.
+    The methods `predict(t)` and `kernel(t)` of the result return the infinite-width limit and the correction (c / n if
+    all widths are n).  The next term is O(1/n^2).
+    Raises UnsupportedLayer for other layers, several outputs, and activations with kinks.  For ReLU, O4 vanishes almost
+    everywhere, but its mean contains E phi''^2, which is infinite.  Raises ValueError for invalid shapes or a singular
+    NTK of the training set, and MemoryError, before any computation, if too little memory is free.
 
     >>> import numpy as np, minintk as mn
     >>> spec = mn.Sequential(mn.Dense(100), mn.Tanh(), mn.Dense(100), mn.Tanh(), mn.Dense(1))

@@ -1,7 +1,7 @@
 """Find critical initialisations of fully connected networks: w_std and b_std for which chi_1 = 1.
 
-With V(q) = E phi(u)^2 and D(q) = E phi'(u)^2 for u ~ N(0, q), a Dense layer and an activation have Q = w^2 V + b^2 and
-chi_1 = w^2 D.  Hence q parametrises the edge of chaos:
+Let V(q) = E phi(u)^2 and D(q) = E phi'(u)^2 for u ~ N(0, q).  A Dense layer and an activation then have Q = w^2 V + b^2
+and chi_1 = w^2 D.  Hence q parametrises the edge of chaos:
 
     w^2 = 1 / D(q)        b^2 = q - V(q) / D(q)        (Schoenholz et al. 2017, section 3; Hayou et al. 2019)
 """
@@ -36,12 +36,12 @@ def critical(activation: s.Activation, *, b_std: float | None = None, q: float |
     """Return w_std and b_std at which a deep network of Dense layers and `activation` is at the edge of chaos.
 
     b_std : select the point of the edge with this bias and a stable q*: |dQ / dq| <= 1.
-    q : select the point of the edge with this variance of pre-activations.  With neither, select the point that also
-    preserves variances, dQ/dq = chi_1 = 1, where E phi(u) phi''(u) = 0. GELU and Swish have such a point at q > 0.
-    Tanh, erf and sine have it at b_std = q = 0, and the ReLU family at b_std = 0 and any q (q = 1 is returned).  Raises
-    TypeError unless `activation` has a derivative, and ValueError if both arguments are given or no such point exists
-    at q = 0 or at q from 1e-6 to 1e6.  Sources: Schoenholz et al.  2017 (tanh); He et al. 2015 (ReLU); Roberts, Yaida,
-    Hanin 2022, chapter 5 (GELU, Swish).
+    q : select the point of the edge with this variance of pre-activations.
+    With neither, select the point of the edge at which dQ/dq = 1, i.e. E phi(u) phi''(u) = 0.  GELU and Swish have such
+    a point at q > 0.  Tanh, erf and sine have this point at b_std = q = 0, and the ReLU family has it at b_std = 0 and
+    any q (q = 1 is returned).  Raises TypeError unless `activation` has a derivative, and ValueError if both arguments
+    are given or no such point exists at q = 0 or 1e-6 <= q <= 1e6.  Sources: Schoenholz et al. 2017 (tanh); He et al.
+    2015 (ReLU); Roberts, Yaida and Hanin 2022, chapter 5 (GELU, Swish).
 
     >>> import minintk as mn
     >>> [round(value, 9) for value in critical(mn.ReLU())]

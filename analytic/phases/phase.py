@@ -2,11 +2,12 @@
 
     q*   = Q(q*)              the variance of deep pre-activations           chi_q = Q'(q*)     xi_q = -1 / log |chi_q|
     c*   = c'(q*, c*)         the correlation of two deep inputs             chi, slope at c*   xi = -1 / log chi
-    chi_1                     the slope at c = 1, and the factor of a block on |gradient|^2
+    chi_1                     the slope at c = 1, by which a block multiplies |gradient|^2
 
-chi_1 < 1 is ordered: inputs merge and gradients vanish.  chi_1 > 1 is chaotic: nearby inputs separate and gradients
-explode.  chi_1 = 1 is critical: xi is infinite.  |c - c*| falls as e^(-l / xi) with the number l of blocks.  Networks
-train up to a depth of about 6 xi.  (Poole et al. 2016, eqs. (3) to (7); Schoenholz et al. 2017, eqs. (4) to (9).)
+chi_1 < 1 is the ordered phase: inputs merge and gradients vanish.  chi_1 > 1 is the chaotic phase: nearby inputs
+separate and gradients explode.  At chi_1 = 1, the critical point, xi is infinite.  |c - c*| decays as e^(-l / xi) after
+l blocks.  Networks can be trained to depths of about 6 xi (Poole et al. 2016, eqs. (3) to (7); Schoenholz et al. 2017,
+eqs. (4) to (9)).
 """
 
 from __future__ import annotations
@@ -93,14 +94,13 @@ class Phase:
 def phase(spec: s.Layer, parametrization: Parametrization = DEFAULT_PARAMETRIZATION, *, start: float = 1.0) -> Phase:
     """Return the phase of a network that repeats a block of layers: fixed points, slopes and depth scales.
 
-    spec : a network with a repeated block (`Phase.block`), or only the block.  Widths do not matter.
+    spec : a network with a repeated block (`Phase.block`), or only the block.  Widths have no effect.
     start : the initial variance, which selects one of several fixed points.  All activations with a tangent kernel are
-    supported, with biases, `Residual`, `Sum`, `Product`, `LayerNorm` and `Dropout`.  Convolutions with circular
-    padding, average pooling and attention (softmax, scaling="linear") act on images of equal pixels and sequences of
-    equal positions.  Other angles are not computed.  Raises UnsupportedLayer, with the reason, if the recursion does
-    not close on q and c, and ValueError for start <= 0.  docs/phases.md contains the derivation.  Sources: Poole et al.
-    2016; Schoenholz et al. 2017 (depth scales, Dropout); Yang and Schoenholz 2017 (Residual); Xiao et al. 2018
-    (convolutions), 2020 (the NTK).
+    supported, with biases, `Residual`, `Sum`, `Product`, `LayerNorm` and `Dropout`.  For convolutions with circular
+    padding, average pooling and attention (softmax, scaling="linear"), all pixels or positions of an input are assumed
+    to be equal.  Raises UnsupportedLayer, with the reason, if the recursion does not close on q and c, and ValueError
+    for start <= 0.  docs/phases.md contains the derivation.  Sources: Poole et al. 2016; Schoenholz et al. 2017 (depth
+    scales, Dropout); Yang and Schoenholz 2017 (Residual); Xiao et al. 2018 (convolutions), 2020 (the NTK).
 
     >>> import minintk as mn
     >>> print(phase(mn.Sequential(mn.Dense(512, w_std=1.5, b_std=0.3), mn.Tanh())))

@@ -9,12 +9,12 @@ from minintk.spec.layers import Activation
 
 
 def register_dual(activation: type[Activation], kappa: Formula, kappa_dot: Formula) -> None:
-    """Register two formulas for the infinite-width kernels of your own activation, instead of quadrature.
+    """Register formulas for the infinite-width kernels of a new activation, which then replace quadrature.
 
-    kappa, kappa_dot : (q, q', k) -> E phi phi' and E phi' phi', elementwise on arrays of one shape, for k^2 <= q q'
-    up to rounding (clip before an arccos), and k = q for equal rows.  NTK entries of nearly parallel rows have errors
-    of about 1e-8 in float64, and keep a third of their digits in float32.  A formula that amplifies errors of k has
-    larger errors, which `Kernel.error` omits.  Raises TypeError unless `activation` is a subclass of `Activation`.
+    kappa, kappa_dot : functions of (q, q', k) that return E phi(u) phi(u') and E phi'(u) phi'(u'), elementwise on
+    arrays of one shape.  Rounding can make k^2 exceed q q', so clip before an arccos.  Equal rows have k = q.  For
+    nearly parallel rows, errors of the NTK are about 1e-8 in float64 and 3e-4 in float32.  `Kernel.error` omits larger
+    errors of formulas that amplify errors of k.  Raises TypeError unless `activation` is a subclass of `Activation`.
 
     >>> import numpy as np, minintk as mn
     >>> from dataclasses import dataclass

@@ -1,19 +1,19 @@
-"""Solve training on the squared loss in closed form, for gradient flow or descent with a constant tangent kernel.
+"""Solve gradient flow and gradient descent on the squared loss in closed form, for a constant tangent kernel.
 
     L = 1/(2N) sum ||f - y||^2  +  ridge/(2N) |theta - theta_0|^2            N examples, for any number of outputs
 
 A linearised network f = f_0 + J (theta - theta_0) has weights theta_t = theta_0 + J' a_t at any time t.  Hence f_t(x) =
-f_0(x) + Theta(x, X) a_t with Theta = J J'.  (With rates lr S: theta_t = theta_0 + S J' a_t, Theta = J S J', and the
-penalty is |S^-1/2 (theta - theta_0)|^2.)  Gradient flow, d theta/dt = -lr grad L, is linear in a_t : (N, C):
+f_0(x) + Theta(x, X) a_t with Theta = J J'.  (For learning rates lr S, theta_t = theta_0 + S J' a_t, Theta = J S J', and
+the penalty is |S^-1/2 (theta - theta_0)|^2.)  Gradient flow, d theta/dt = -lr grad L, is linear in a_t : (N, C):
 
     da/dt = -(lr/N) ((Theta + ridge I) a - (y - f_0)),    a_0 = 0
     a_t   = g_t(Theta + ridge I) (y - f_0),               g_t(mu) = (1 - e^(-lr t mu / N)) / mu
 
-Gradient descent, theta <- theta - lr grad L, replaces e^(-lr t mu / N) by (1 - lr mu / N)^t; momentum couples theta and
-the velocity in a 2 x 2 block for each eigenvalue.  Without ridge, these are eqs. (8) to (11) of Lee et al. 2019.  Their
-loss has no 1/N, so their eta equals lr/N here.
+For gradient descent, theta <- theta - lr grad L, replace e^(-lr t mu / N) by (1 - lr mu / N)^t.  With momentum, theta
+and the velocity are coupled by a 2 x 2 matrix for each eigenvalue.  Without ridge, these are eqs. (8) to (11) of Lee et
+al. 2019.  Their loss has no factor 1/N, so their eta equals lr/N here.
 
-Units of time: with lr = 1, t = lr * steps; with the network's own lr, t = steps.
+Units of time: if lr = 1, t is the network's learning rate times the number of steps; if lr is this rate, t = steps.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Dynamics(ABC):
     def predict(self, t: Any, k_test_train: Array | None = None, f0: Any = 0.0, f0_test: Any = 0.0) -> Array:
         """Return f_0 + Theta(X, X) a_t on the training set, (N, C), or f_0(x) + Theta(x, X) a_t on a test set, (M, C).
 
-        t : a number >= 0, inf included, or a one-dimensional array, which adds a leading axis T to the result.  In
-            gradient_flow, t = lr * steps if lr = 1, and steps if lr is the network's; in gradient_descent, t = steps.
+        t : a number >= 0, inf included, or a one-dimensional array, which adds a leading axis T to the result.
+            `gradient_flow` and `gradient_descent` define its unit.
         k_test_train : (M, N), or (M, C, N, C) for a full kernel.  Defaults to the training set's kernel.
         f0, f0_test : (N, C) and (M, C), the outputs at t = 0, which are 0 for a centred network or an ensemble's mean.
 
@@ -212,12 +212,12 @@ def gradient_flow(k_train: Array, y: Array, *, lr: float = 1.0, ridge: float = 0
     k_train : (N, N), one kernel shared by all outputs, or (N, C, N, C): `minintk.ntk`, `minintk.ntk_full`,
         `analytic.kernel(spec).ntk(x)`, or any other kernel.
     y : (N, C).
-    lr : learning rate.  With lr = 1, t = lr * steps; with the network's own lr, t = steps.
-    ridge : absolute; the flow then minimises L + ridge/(2N) |theta - theta_0|^2.
+    lr : learning rate.  If lr = 1, t is the network's rate times the number of steps; if lr is this rate, t = steps.
+    ridge : absolute, i.e. not scaled by the kernel; the flow then minimises L + ridge/(2N) |theta - theta_0|^2.
 
-    One factorisation, O(N^3), serves all t, in about 6 s at N = 4000 on two cores.  Results have the arrays' dtype.
-    Raises TypeError or ValueError for mixed libraries, wrong shapes, NaN, or an asymmetric or indefinite kernel.
-    A MemoryError before any work states the required and the free memory.  Source: Lee et al. 2019, eqs. (8) to (11).
+    One factorisation in O(N^3) is used for all t (6 s at N = 4000 on two cores).  Results have the common dtype of the
+    arrays.  Raises TypeError or ValueError for mixed libraries, wrong shapes, NaN, or an asymmetric or indefinite
+    kernel, and MemoryError, before any computation, if too little memory is free.  Lee et al. 2019, eqs. (8) to (11).
 
     >>> import numpy as np
     >>> flow = gradient_flow(np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([[1.0], [-1.0]]))
@@ -236,12 +236,12 @@ def gradient_descent(
 
         f_t = f_0 + Theta (Theta + ridge I)^-1 (I - (I - lr (Theta + ridge I) / N)^t) (y - f_0)
 
-    Arguments and errors are as in `gradient_flow`; t is the number of steps, an integer or inf.  momentum : m in [0, 1)
-    of the heavy ball, v <- m v + grad L, theta <- theta - lr v, from v = 0, as in `minintk.SGD`.  Warns if lr is above
-    the stability bound 2 (1 + m) N / (lambda_max + ridge): outputs then grow without limit, as in training.
+    Arguments and errors are as in `gradient_flow`, but t is a number of steps, an integer or inf.  momentum : m of the
+    heavy-ball method, in [0, 1): v <- m v + grad L, theta <- theta - lr v, from v = 0, as in `minintk.SGD`.  Warns if
+    lr is above the stability bound 2 (1 + m) N / (lambda_max + ridge): outputs then grow without limit, as in training.
 
-    As lr -> 0 with tau = lr / (1 - m)^2 fixed, t steps converge to `minintk.kernel_flow(..., tau=tau)` at time lr t /
-    (1 - m).  For m = 0 this is gradient flow.  The difference is of order lr / (1 - m) = sqrt(lr tau).
+    As lr -> 0 at fixed tau = lr / (1 - m)^2, t steps converge to `minintk.kernel_flow(..., tau=tau)` at the time lr t /
+    (1 - m), with an error of order lr / (1 - m) = sqrt(lr tau).  For m = 0, the limit is gradient flow.
 
     >>> import numpy as np
     >>> k, y = np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([[1.0], [-1.0]])
@@ -259,13 +259,13 @@ def gradient_descent(
 
 
 def max_learning_rate(k_train: Array, momentum: float = 0.0) -> float:
-    """Return the largest stable rate of full-batch descent on L = 1/(2N) sum ||f - y||^2: 2 (1 + m) N / lambda_max.
+    """Return the largest stable learning rate of gradient descent on 1/(2N) sum ||f - y||^2: 2 (1 + m) N / lambda_max.
 
     k_train : the training set's kernel, (N, N) if all outputs share it: `analytic.kernel(spec).ntk(x)`, or the
-        `minintk.ntk` of a network with one output.  For a network with C > 1 outputs, pass `minintk.ntk_full`,
-        (N, C, N, C), not reshaped.  Its `minintk.ntk`, also (N, N), is the mean over outputs.  The mean's rate is too
-        large (measured: 1.2 to 4.5 times), and descent diverges.
-    momentum : m in [0, 1) of the heavy ball, v <- m v + grad L, theta <- theta - lr v.
+        `minintk.ntk` of a network with one output.  For a network with C > 1 outputs, pass `minintk.ntk_full`, of shape
+        (N, C, N, C).  Do not pass its `minintk.ntk`, the mean over outputs: the result would be too large (measured:
+        1.2 to 4.5 times), and gradient descent would diverge.
+    momentum : m in [0, 1) of the heavy-ball method, v <- m v + grad L, theta <- theta - lr v.
     Raises ValueError if the kernel is zero, or so small that every rate is stable.  Lee et al. 2019, supplement.
 
     >>> import numpy as np
@@ -278,10 +278,10 @@ def max_learning_rate(k_train: Array, momentum: float = 0.0) -> float:
 
 
 def critical_learning_rate(k_train: Array) -> float:
-    """Return 2 N / (lambda_min + lambda_max), below which Theorem 2.1 holds for L = 1/(2N) sum ||f - y||^2.
+    """Return the rate 2 N / (lambda_min + lambda_max) below which Theorem 2.1 of Lee et al. 2019 holds.
 
-    k_train : (N, N) or (N, C, N, C), the infinite-width NTK.  The theorem also requires lambda_min > 0.  Raises
-        ValueError if the kernel is zero, or so small that every rate is stable.  Source: Lee et al. 2019, Theorem 2.1.
+    k_train : (N, N) or (N, C, N, C), the infinite-width NTK.  The loss is L = 1/(2N) sum ||f - y||^2.  The theorem also
+        requires lambda_min > 0.  Raises ValueError if the kernel is zero, or so small that every rate is stable.
 
     >>> import numpy as np
     >>> critical_learning_rate(np.array([[2.0, 1.0], [1.0, 2.0]]))

@@ -1,12 +1,12 @@
-"""Predict with the trained ensemble of wide networks, which is a Gaussian process at every time.
+"""Predict with the ensemble of trained networks of infinite width, which is a Gaussian process at every time.
 
-Infinitely wide networks start as draws f_0 ~ GP(0, K) and train by f_t(x) = f_0(x) + A_t (y - f_0(X)), all with the
-same matrix A_t (see `analytic.training.dynamics`):
+At initialisation, infinitely wide networks are draws f_0 ~ GP(0, K).  Training maps each of them to f_t(x) = f_0(x) +
+A_t (y - f_0(X)), with the same matrix A_t for all draws (see `analytic.training.dynamics`):
 
     A_t = Theta(x, X) (Theta + ridge I)^-1 (I - e_t(Theta + ridge I)),    e_t(mu) = e^(-lr t mu / N)
 
-For discrete steps, e_t(mu) is (1 - lr mu / N)^t or the heavy ball's e_t.  An affine map of a Gaussian process is a
-Gaussian process (Lee et al. 2019, eqs. (13) to (16)).  K is the NNGP, and Theta is the NTK.
+For discrete steps, e_t(mu) is (1 - lr mu / N)^t, or e_t of the heavy-ball method.  An affine map of a Gaussian process
+is a Gaussian process (Lee et al. 2019, eqs. (13) to (16)).  K is the NNGP, and Theta is the NTK.
 """
 
 from __future__ import annotations
@@ -101,10 +101,10 @@ class Ensemble:
             cov  = K(x, x) - K(x, X) (K + ridge I)^-1 (I - e_t(K + ridge I)^2) K(X, x)
 
         x_test : (M, *shape of an example).
-        t : a number >= 0, inf included, or a one-dimensional array, which adds a leading axis T to the results.  For
-            by="flow", t = lr * steps if lr = 1, and t = steps if lr is the network's.  For by="descent", t = steps.
+        t : a number >= 0, inf included, or a one-dimensional array, which adds a leading axis T to the results.
+            `ensemble` defines its unit.
         Raises ValueError for a negative t or NaN, an indefinite kernel, or a singular kernel whose limit does not
-        exist.  A MemoryError before any work states the required and the free memory.
+        exist.  Raises MemoryError before any computation if too little memory is free.
         """
         check_wanted(kind, cov, std)
         self.check(x_test)
@@ -207,15 +207,15 @@ def ensemble(
 ) -> Ensemble:  # fmt: skip
     """Return the ensemble of infinitely wide networks trained on (x, y) with loss L = 1/(2N) sum ||f - y||^2.
 
-    kernel : `analytic.kernel(spec)`.  x : (N, *shape of an example) and y : (N, C) are copied.  Alternatively, pass
-        existing kernels, empirical or from a store, as (nngp, ntk), each (n, n) over all n points.  These are read
-        when needed, not copied.  In this case, x : (N,) and x_test : (M,) are the points' row indices.
-    by : "flow" for gradient flow.  With lr = 1, t = lr * steps; with the network's own lr, t = steps.  "descent" for
-        gradient descent with this lr.  Then t is the number of steps, and `momentum` is as in `gradient_descent`.  The
-        two results differ by O(lr) at finite t, and are equal at t = inf.
-    ridge : absolute; each network minimises L + ridge/(2N) |theta - theta_0|^2.
+    kernel : `analytic.kernel(spec)`.  x : (N, *shape of an example) and y : (N, C) are copied.  Alternatively, pass a
+        pair (nngp, ntk) of matrices, (n, n) each, e.g. empirical kernels or kernels from a store.  They are not copied.
+        In this case, x : (N,) and x_test : (M,) are row indices of the points.
+    by : "flow" for gradient flow, or "descent" for gradient descent with `momentum`, where t is the number of steps.
+        Both converge to the same limit t = inf.  Without momentum, they differ by O(lr) at finite times.
+    lr : in the flow with lr = 1, t is the network's rate times the number of steps; if lr is this rate, t = steps.
+    ridge : absolute, i.e. not scaled by the kernel; each network minimises L + ridge/(2N) |theta - theta_0|^2.
 
-    Each training kernel is evaluated and factorised once for all t, in about 6 s at N = 4000 on two cores. If only the
+    The training kernels are evaluated and factorised once for all t (6 s each at N = 4000 on two cores).  If only the
     limit t = inf is needed, `posterior` is cheaper.  Source: Lee et al. 2019, eqs. (14) to (16).
 
     >>> import numpy as np

@@ -1,4 +1,4 @@
-"""Condition the Gaussian process of a wide network on data by means of a Cholesky factor.
+"""Condition the Gaussian process of a wide network on data, using a Cholesky factorisation.
 
 The kernel is K for Bayes' rule, f ~ GP(0, K), or Theta for the ensemble at t = inf (Lee et al. 2019, eqs. (13), (16)).
 """
@@ -43,7 +43,7 @@ class Posterior:
 
         A positive definite kernel is solved by a Cholesky factor (1 s at N = 4000 on two cores).  A singular kernel
         gives the limit t = inf of `ensemble`, or a ValueError with the smallest eigenvalue if the limit does not exist.
-        A MemoryError before any work states the required and the free memory.
+        Raises MemoryError before any computation if too little memory is free.
         """
         check_wanted(self.kind, cov, std)
         ens = self.ensemble
@@ -178,10 +178,10 @@ def posterior(
 ) -> Posterior:
     """Condition the Gaussian process GP(0, K) on (x, y), or return the fully trained ensemble for kind="ntk".
 
-    kernel, x, y : as in `ensemble`; for "nngp", a kernel of your own needs only the method nngp.
-    ridge : absolute; for "nngp", the variance of the noise in y, as one number or (N,), one number per example.
-    kind : "nngp" for Bayes' rule, eq. (13), or "ntk" for the outputs of networks whose layers are all trained to
-        t = inf, eq. (16), which is a Gaussian process but not the posterior of any probabilistic model.
+    kernel, x, y : as in `ensemble`.  For "nngp", a user-defined kernel requires only the method `nngp`.
+    ridge : absolute, i.e. not scaled by the kernel.  For "nngp", the noise variance of y, a number or (N,).
+    kind : "nngp" for Bayes' rule, eq. (13), or "ntk" for networks with all layers trained to t = inf, eq. (16).  Their
+        outputs are a Gaussian process, but not the posterior of any probabilistic model.
 
     >>> import numpy as np
     >>> class Linear:

@@ -1,4 +1,4 @@
-"""Train with the hierarchy of tangent kernels, which adds higher orders in 1/width to the frozen kernel.
+"""Train with the hierarchy of tangent kernels, which corrects the frozen kernel at higher orders in 1/width.
 
     df_a = - sum_b Theta_ab r_b,   dTheta_ab = - sum_c O3_abc r_c,   dO3_abc = - sum_d O4_abcd r_d,     r = dL/df
 
@@ -6,15 +6,15 @@ Theta = J S J' with the learning-rate scales S, and O_(k+1) is the derivative of
 order 1/width, and O5 and O6 are of order 1/width^2.  The error of outputs and kernel is of order 1/width^2 with O4
 frozen, and of order 1/width with Theta frozen.  See Dyer and Gur-Ari 2020, section 4; Huang and Yau 2020, eq. (1.9).
 
-For a given r(t) the solution is Theta(t) = Theta - O3.s + O4.A with s_c = int r_c dt, A_cd = int r_c s_d dt.  O3 and O4
-are never formed.  O4_..cd is D^2Theta along S grad f_c and S grad f_d, plus DTheta along the derivative of S grad f_c
-in the direction S grad f_d.  Both sums are therefore derivatives of Theta along weight displacements,
+For a given r(t), the solution is Theta(t) = Theta - O3.s + O4.A with s_c = int r_c dt, A_cd = int r_c s_d dt.  O3 and
+O4 are never formed.  O4_..cd is D^2Theta along S grad f_c and S grad f_d, plus DTheta along the derivative of S grad
+f_c in the direction S grad f_d.  O3.s and O4.A are therefore derivatives of Theta along weight displacements:
 
     d1 = - S J' s,        d2' = - S D^2f[d1, .]' r
     Theta(t) = Theta + DTheta[d1]                                       O3 frozen
     Theta(t) = Theta + DTheta[d1] + 1/2 D^2Theta[d1, d1] + Xi           O4 frozen,  Xi' = DTheta[d2']
 
-Products of Jacobians give these derivatives.  Taylor mode (`minintk.models.taylor`) gives the Jacobians as linear maps:
+These derivatives are products of Jacobians, which Taylor mode (`minintk.models.taylor`) computes as linear maps:
 
     T1 = J,   T2 = J + D^2f[d1, .],   T3 = T2 + 1/2 D^3f[d1, d1, .]
     O3 frozen:  T2 S T1' + T1 S T2' - T1 S T1'        O4 frozen:  T2 S T2' + (T3 - T2) S T1' + T1 S (T3 - T2)' + Xi
@@ -52,7 +52,7 @@ def hierarchy(
     by: Solver = Solver(),  # noqa: B008 (frozen)
     memory: int | None = None,
 ) -> Iterator[Moment]:
-    """Follow gradient flow by the hierarchy of tangent kernels at theta0; yield a `Moment` at t = 0 and at `times`.
+    """Integrate gradient flow with the hierarchy of tangent kernels at theta0; yield a `Moment` at 0 and at `times`.
 
     net : any model with an expansion, i.e. `Network` or `Centred`.   theta0 : ([E], P).   y : (N, C).
     x : (M, *input_shape), all points, starting with the N training points.
@@ -60,14 +60,14 @@ def hierarchy(
     times : t = lr x steps, as for `flow`.   A moment contains the hierarchy's outputs f : ([E], M, C) and tangent
     kernel : ([E], M, C, M, C), which includes the parametrization's learning-rate scales.  Its theta is None.
 
-    Late in the training of narrow networks, the frozen O3 or O4 can make the kernel's smallest eigenvalues negative.
-    The loss then grows, and FloatingPointError is raised if it has no bound.  `flow` does not have this problem.
+    Late in training, for narrow networks, the frozen O3 or O4 can make the smallest eigenvalues of the kernel negative.
+    The loss then grows.  If it grows without bound, FloatingPointError is raised.  `flow` does not have this problem.
 
-    A time derivative takes one expansion of the network for order 3 and three for order 4, with C cotangents each.
+    A time derivative requires one expansion of the network for order 3, and three for order 4, with C cotangents each.
     memory : bytes to use, by default half the free memory.  The required memory grows as (M C)^2 and P.  For ReLU and
-    max-pooling, the derivatives are those of the smooth piece of f around theta0.  Training moves about sqrt(n) of n
-    units across their kinks.  Each unit changes the kernel by 1/n with either sign, so together they change it by
-    n^-3/4.  This change exceeds the effect of O3 and O4, so here orders 3 and 4 are no more accurate than order 2.
+    max-pooling, the derivatives are those of the smooth piece of f around theta0.  In training, about sqrt(n) of n
+    units cross their kinks.  Each of them changes the kernel by about 1/n with random sign, so the total change is
+    about n^-3/4.  This exceeds the effect of O3 and O4, so orders 3 and 4 are no more accurate than order 2.
 
     Raises ValueError or TypeError for invalid arguments, UnsupportedLayer for a model or a layer without an expansion,
     and MemoryError, with the required bytes, if M C is too large.

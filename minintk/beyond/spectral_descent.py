@@ -1,13 +1,13 @@
-"""Take steps with the spectral norm that muP requires, by spectral descent and Muon.
+"""Implement spectral descent and Muon, whose steps have the spectral norm that muP requires.
 
     SpectralDescent     dW = - lr s d sqrt(fan_out / fan_in) / multiplier * G / |G|       |G| is the spectral norm
     Muon                dW = - lr s d sqrt(fan_out / fan_in) / multiplier * U V'          G = U diag V'
 
-G is the gradient of W, or its running sum v <- momentum v + G; d is 1 except in residual branches (`Role.depth`).  The
-effective weights (with the multiplier) thus move by lr sqrt(fan_out / fan_in) at every width: in one direction with
-spectral descent, and in all with Muon.  The second half of the spectral condition holds exactly (Yang, Simon, Bernstein
-2023, section 5).  Muon is steepest descent in the spectral norm (Bernstein, Newhouse 2024; Jordan et al. 2024).  Biases
-are treated as (1, n), K x K kernels as (K K C_in, C_out).  K times this matrix's norm bounds the convolution's norm.
+G is the gradient of W, or its running sum v <- momentum v + G.  d is 1 except in residual branches (`Role.depth`).  A
+step thus changes multiplier * W by lr sqrt(fan_out / fan_in) at every width: in spectral norm for spectral descent, in
+all singular values for Muon.  The spectral condition on updates holds exactly (Yang, Simon, Bernstein 2023, section 5).
+Muon is steepest descent in the spectral norm (Bernstein, Newhouse 2024; Jordan et al. 2024).  K x K kernels are treated
+as matrices (K K C_in, C_out).  K times their norm bounds the norm of the convolution.  Biases are (1, n).
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ TOLERANCE = 1e-3
 class SpectralDescent(Optimizer):
     """Gradient descent with steps of a given spectral norm for each tensor.   layout : the network's `net.layout`.
 
-    lr : relative size of a step, a number or a schedule.  Steps do not shrink near a minimum, so use a schedule that
-    decays to 0.  The s in the formula is `lr_scales` of `train`, 1 by default, and not the parametrization's scale.  A
-    tensor with zero gradient does not move.  Raises ValueError for lr <= 0 and for momentum outside [0, 1).
+    lr : relative size of the steps (a number or a schedule).  They are not smaller near a minimum, so use a schedule
+    that decays to 0.  In the formula, s is `lr_scales` of `train` (default 1), not the scale of the parametrization.  A
+    tensor with zero gradient is not changed.  Raises ValueError for lr <= 0 and for momentum outside [0, 1).
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(50), mn.Tanh(), mn.Dense(2)), (8,))
@@ -80,9 +80,9 @@ class SpectralDescent(Optimizer):
 
 @dataclass(frozen=True, repr=False)
 class Muon(SpectralDescent):
-    """Descent along orthogonalised gradients: all singular values of a step are lr sqrt(fan_out / fan_in).
+    """Descent along orthogonalised gradients: steps of multiplier * W have singular values lr sqrt(fan_out / fan_in).
 
-    Arguments and errors are those of `SpectralDescent`.  Directions with zero gradient do not move.
+    Arguments and errors are those of `SpectralDescent`.  Weights do not change in directions with zero gradient.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(50), mn.Tanh(), mn.Dense(2)), (8,))

@@ -1,4 +1,4 @@
-"""Define a labelled data set, with the transformations for experiments on wide networks.
+"""Define a labelled data set, with transformations for experiments on wide networks.
 
 Most methods return a new Dataset of NumPy arrays.  `parity`, `binary` and `one_hot` return (x, y).
 """
@@ -22,13 +22,13 @@ Array = np.ndarray[Any, Any]
 class Dataset:
     """N examples and their classes.
 
-    raw : (N, d) or (N, H, W, C), as floats, or as bytes, which represent raw / 255 and need an eighth of the memory.
+    raw : (N, d) or (N, H, W, C), floats, or bytes that represent raw / 255 in an eighth of the memory of float64.
     labels : (N,), whole numbers.  Example i belongs to classes[labels[i]].
     classes : the names of the classes, by default "0", "1", ...
     image_shape : (H, W, C) if the examples are images, even if they are stored flat.
     dtype : the dtype of `x` if raw contains bytes, otherwise the dtype of raw.
 
-    `raw` and `labels` are not copied, because they can be a `numpy.memmap`, which is read from disk when used.
+    `raw` and `labels` are not copied, so that a `numpy.memmap` can be used, which is read from disk when accessed.
     Raises TypeError or ValueError if the arrays do not match each other or contain NaN or infinity.
 
     >>> data = Dataset(np.eye(3), np.array([0, 1, 1]), classes=("cat", "dog"))
@@ -154,7 +154,7 @@ class Dataset:
         return self.image_shape
 
     def shifted(self, max_shift: int, rng: np.random.Generator) -> Dataset:
-        """Shift each image by a random (dy, dx), uniform up to max_shift pixels, and fill with 0 (see `enlarged`)."""
+        """Shift each image by (dy, dx), drawn from -max_shift to max_shift, and fill with 0 (see `enlarged`)."""
         check_generator("rng", rng)
         shift = Shift(whole("max_shift", max_shift, 0, min(self._image_shape()[:2]) - 1))
         moved = shift(self.images().raw, shift.draw(len(self), rng))
@@ -184,9 +184,9 @@ class Dataset:
     def pca(self, k: int, *, fit: Dataset | None = None) -> Dataset:
         """Return the data set of (x - mean) V : (N, k), the first k principal components, scaled to unit variance.
 
-        fit : the training set before its own `pca`, whose mean, V and variances (1/N sum) are used.  Default: this data
-        set.  The largest loading of each component is positive.  Geiger et al. 2020 use k = 10.  Raises ValueError if
-        the data vary in fewer than k directions.
+        fit : the training set without `pca`, from which mean, V and variances (1/N sum) are computed; by default this
+        data set.  In each component, the loading of largest magnitude is positive.  Geiger et al. 2020 use k = 10.
+        Raises ValueError if the data vary in fewer than k directions.
 
         >>> from minintk.datasets import digits
         >>> train, test = digits().split(1000, 500, np.random.default_rng(0))
@@ -210,7 +210,7 @@ class Dataset:
         return replace(self, raw=x.astype(self.dtype, copy=False), image_shape=None)
 
     def on_sphere(self) -> Dataset:
-        """Return the data set of sqrt(d) x / |x|, so that x x' / d has a unit diagonal.  Raise ValueError if an x is 0.
+        """Return the data set of sqrt(d) x / |x|, so that x x' / d has a unit diagonal.  Raise ValueError for x = 0.
 
         >>> from minintk.datasets import digits
         >>> x = digits().on_sphere().x

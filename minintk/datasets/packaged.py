@@ -1,4 +1,4 @@
-"""Provide the package's digits and sentences, and random points on a sphere or a cube."""
+"""Load the digits and sentences in this package, and draw random points on a sphere or a cube."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def packaged(name: str) -> dict[str, Array]:
 def digits(*, dtype: Any = np.float64) -> Dataset:
     """Load 1,797 real handwritten digits of 8 x 8 pixels, x : (1797, 64) in [0, 1].
 
-    The images are in the published order.  The classes are nearly balanced (174 to 183 images each).  For the source,
+    The images are in their published order.  The classes are nearly balanced (174 to 183 images each).  For the source,
     see `Dataset.attribution`.
 
     >>> data = digits()
@@ -89,8 +89,8 @@ class Text:
 def sentences() -> Text:
     """Load 1,800 sentences of 8 to 24 words from novels, 600 each by Austen, Conan Doyle and Wells.
 
-    The text is in lower case without punctuation.  Names of people and places are replaced by "name".  The order is
-    random.  For the source, see `Text.attribution`.
+    The text is in lower case without punctuation.  Names of people and places are replaced by "name".  The sentences
+    are in random order.  For the source, see `Text.attribution`.
 
     >>> text = sentences()
     >>> text
@@ -117,7 +117,7 @@ def sphere(n: int, d: int, rng: np.random.Generator) -> Array:
 
 
 def cube(n: int, d: int, rng: np.random.Generator) -> Array:
-    """Draw x : (n, d), independent uniform corners of the cube {-1, +1}^d.  |x|^2 = d, and corners can repeat.
+    """Draw x : (n, d), uniform and independent corners of the cube {-1, +1}^d, with |x|^2 = d.  Corners can repeat.
 
     >>> np.unique(cube(20, 3, np.random.default_rng(0))).tolist()
     [-1.0, 1.0]

@@ -1,15 +1,15 @@
 """Read MNIST and CIFAR-10 from a folder (given by the caller or in $MININTK_DATA), or download them once.
 
 A given folder must contain the files.  If no folder is given, pooch downloads the files into the user's cache and
-verifies them by checksums in this package.
+verifies them against checksums in this package.
 
 MNIST has 60,000 training and 10,000 test images of handwritten digits, 28 x 28 pixels each, in four IDX files.  An IDX
 file consists of two zero bytes, a type (0x08: bytes), the number of axes, four bytes for the length of each axis (most
 significant byte first), and the values in row-major order.
 
-CIFAR-10 has 50,000 training and 10,000 test photographs of 32 x 32 pixels in ten classes, published as Python batches.
-These are pickles, and loading a pickle can call any function or set the state of a NumPy array to any bytes.  Their
-instructions are therefore parsed but never executed.  They contain the array's bytes and the labels literally.
+CIFAR-10 has 50,000 training and 10,000 test photographs of 32 x 32 pixels in ten classes, published as pickle files.
+Loading a pickle can call any function or set the state of a NumPy array to any bytes.  Instructions in these files are
+therefore parsed but never executed.  They contain the bytes of the array and the labels as literals.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ def mnist(
 ) -> Dataset:
     """Load MNIST's training or test images, x : (60000, 784) or (10000, 784) in [0, 1].
 
-    folder : a folder with the IDX files, compressed or not, or with a subfolder ``mnist``; default MININTK_DATA.
-        Without a folder, the files are downloaded (11 MB, needs the extra ``data``).
+    folder : a folder with the IDX files, compressed or not, or with a subfolder ``mnist``; default $MININTK_DATA.
+        Without a folder, the files are downloaded (11 MB, requires the extra ``data``).
     dtype : the dtype of `x`.  The images are stored as bytes (47 MB in total) until `x` is accessed.
 
     Raises FileNotFoundError if the folder lacks the files, and ValueError for damaged files.
@@ -143,9 +143,9 @@ def cifar10(
 ) -> Dataset:
     """Load CIFAR-10's training or test images, x : (N, 3072) in [0, 1], channels last: ``.images()`` is (N, 32, 32, 3).
 
-    folder : a folder with the batches, or with a subfolder ``cifar-10-batches-py``; default MININTK_DATA.  Without a
-        folder, the files are downloaded (170 MB, needs the extra ``data``).  If some of the five training batches are
-        missing, the others are read, and `name` gives their number.
+    folder : a folder with the batches, or with a subfolder ``cifar-10-batches-py``; default $MININTK_DATA.  Without a
+        folder, the files are downloaded (170 MB, requires the extra ``data``).  If some of the five training batches
+        are missing, the others are read, and `name` gives their number.
     dtype : the dtype of `x`.  The images are stored as bytes until `x` is accessed.
 
     Raises FileNotFoundError if the folder has no batches, and ValueError for damaged or unsafe files.
