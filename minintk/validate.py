@@ -49,7 +49,7 @@ def numbers(values: Any) -> tuple[float, ...]:
 
 
 def whole(name: str, value: Any, low: int = 1, high: float = inf) -> int:
-    """Return the value as a Python int.  Raise ValueError unless it is an integer in [low, high], not True, 2.0 or "2".
+    """Return a Python int.  Raise ValueError unless the value is an integer in [low, high] (not True, 2.0 or "2").
 
     >>> whole("steps", np.int64(3))
     3

@@ -2,12 +2,12 @@
 
     gradient flow      theta' = -grad L
     momentum flow      theta' = v,   v' = -(v + grad L) / tau        with tau constant, or tau = t / mu
-    stochastic flow    either flow with the gradient of b examples and steps dt, such that the temperature
-                       T = dt/b (1 - (b - 1)/(N - 1)) is constant
+    stochastic flow    either flow with gradients of batches of b examples.  In each step dt, b is chosen so that the
+                       temperature T = dt/b (1 - (b - 1)/(N - 1)) is constant
     frozen kernel      f' = -K dL/df instead of theta' = -grad L, on training and test points together
 
-t is the time of the theory: gradient descent with t = lr x steps approximates gradient flow.  Gradient flow is the
-limit tau -> 0 of momentum flow, and T = 0 means b = N.  See Geiger et al. 2020, eq. (6) and appendices A and C.
+Gradient descent approximates gradient flow at time t = lr x steps.  Gradient flow is the limit tau -> 0 of momentum
+flow, and T = 0 means b = N.  See Geiger et al. 2020, eq. (6) and appendices A and C.
 """
 
 from __future__ import annotations
@@ -47,17 +47,18 @@ def flow(
     theta : (P,) or (E, P), which is not modified.  The members of an ensemble take the same steps.
     x : (N, *input_shape), y : (N, C).  Both are read during the run and not copied.
     times : the times to report, increasing.  The last can be inf if the loss can reach zero (`Hinge`).  A flow ends
-    when the loss of every member is exactly zero.  Members that reach zero earlier stay there.  A flow never ends if no
-    theta classifies every example.  If the gradient then vanishes, the moment has t = inf and is not `ended`.
-    tau or mu : momentum flow with this tau, or with tau = t/mu.  The default is gradient flow.  At t = 0, v = 0 with
-    tau, and v = -grad L with mu.
+    when the loss of every member is exactly zero.  A member whose loss reaches zero earlier stops, except in a
+    stochastic flow with momentum.  If no theta has zero loss, a flow to t = inf stops only where the gradient vanishes.
+    The last moment then has t = inf, and `ended` is False.  tau or mu : momentum flow with this tau, or with
+    tau = t/mu.  The default is gradient flow.  At t = 0, v = 0 with tau, and v = -grad L with mu.
     temperature : T of the stochastic flow.  `rng` draws batches of b = N / (T/dt (N - 1) + 1) examples (rounded, at
-    least 1) without replacement, the same for all members.  If dt < T, then b = 1 and the temperature is only dt.
-    by : `Steps(low, high)` or `Solver(rtol, atol)`.  lr_scales : as for `train`, theta' = -S grad L with scales S.
-    resume : the state of a moment of the same flow, with the same `times`.  The flow continues with the same bits: it
-    yields that moment and all later ones, and resets `rng`.  `minintk.training.checkpoints` saves states.
+    least 1) without replacement.  All members use the same batches.  If dt < T, then b = 1 and the temperature is dt.
+    by : `Steps(low, high)` or `Solver(rtol, atol)`.  lr_scales : as for `train`; theta' = -S grad L with scales S.
+    resume : the state of a moment of the same flow, with the same `times`.  The flow restores the state of `rng`, and
+    yields that moment and all later ones with the same bits as before.  `minintk.training.checkpoints` saves states.
 
-    Raises ValueError or TypeError for bad input, and FloatingPointError if no step is small enough or f is not finite.
+    Raises ValueError or TypeError for invalid arguments, and FloatingPointError if the loss is not finite or every
+    step size is rejected.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(64), mn.Tanh(), mn.Dense(1)), (2,))
@@ -97,12 +98,11 @@ def kernel_flow(
 ) -> Iterator[Moment]:
     """Integrate a flow with a frozen kernel: f' = -K dL/df, or f' = v, v' = -(v + K dL/df) / tau.
 
-    kernel : ([E], M, N), the same for every output, or ([E], M, C, N, C), with a row for each of M points, the N
-    training points first, and a column for each training point.  f0 : ([E], M, C), the outputs at t = 0.  y : (N, C).
-    Kernel and y are read during the run and not copied.  The other arguments are those of `flow`.
+    kernel : ([E], M, N), the same for every output, or ([E], M, C, N, C).  It has rows for M points, beginning with
+    the N training points, and columns for the training points.  f0 : ([E], M, C), the outputs at t = 0.
+    y : (N, C).  `kernel` and `y` are read during the run and not copied.  The other arguments are those of `flow`.
 
-    The kernel can be that of a network, `minintk.ntk_full(net, theta, all_points, x)`, or an analytic kernel.  See
-    Geiger et al. 2020, eq. (26).
+    The kernel can be analytic or `minintk.ntk_full(net, theta, all_points, x)`.  See Geiger et al. 2020, eq. (26).
 
     >>> import numpy as np, minintk as mn
     >>> K, y = np.diag([1.0, 3.0]), np.ones((2, 1))

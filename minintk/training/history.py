@@ -15,12 +15,12 @@ from minintk.files.writing import write_atomically
 
 @dataclass(repr=False)
 class History:
-    """Rows of a run: {"step", "epoch", "t", "lr", "seconds", "loss", "accuracy", "test_loss", "test_accuracy"}.
+    """A table of a run, with columns step, epoch, t, lr, seconds, loss, accuracy, test_loss and test_accuracy.
 
-    loss, accuracy : means over the batches since the previous row, each at the parameters of its step.  test_... :
-    values on the held-out set, at the parameters of `step`.  Entries are numbers, or lists of E numbers for an
-    ensemble.  Entries that do not apply are omitted, e.g. accuracy if the targets are not classes.  t : the time of the
-    theory.  seconds : training time.  Raises ValueError unless rows are dictionaries with whole numbers as steps.
+    loss, accuracy : means over the batches since the previous row.  Each batch is evaluated before the parameters are
+    updated with it.  test_... : values on the held-out set after `step` steps.  Entries are numbers, or lists of E
+    numbers for an ensemble.  Entries that do not apply are omitted, e.g. accuracy if the targets are not classes.
+    t : as in `Snapshot`.  seconds : running time.  Raises ValueError unless rows are dictionaries with integer steps.
 
     >>> history = History([{"step": 1, "loss": 0.5}, {"step": 2, "loss": 0.25, "test_loss": 0.5}])
     >>> history["loss"], history["test_loss"]
@@ -61,7 +61,7 @@ class History:
         return self.rows[-1] if self.rows else {}
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the rows as JSON, atomically."""
+        """Write the rows to a JSON file atomically."""
         text = "[\n" + ",\n".join(json.dumps(row) for row in self.rows) + "\n]\n"
         write_atomically(path, lambda file: file.write(text.encode()))
 
@@ -72,7 +72,7 @@ class History:
             return cls(json.loads(whole_file(file).decode()))
 
     def draw(self, path: str | os.PathLike[str], title: str = "") -> None:
-        """Save a plot of the loss and, for classes, of the error, averaged over members, against the epoch or step."""
+        """Save a plot of the loss, and of the error if known, against the epoch or step.  Members are averaged."""
         if "loss" not in self.names:
             raise ValueError(f"draw expects rows with a loss, got {len(self)} rows with {list(self.names)}")
         from matplotlib.figure import Figure

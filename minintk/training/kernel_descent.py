@@ -1,8 +1,8 @@
 """Run gradient descent on a frozen kernel in discrete steps, with any loss, momentum, schedules and mini-batches.
 
-Training a linearised network f = f_0 + J (theta - theta_0) keeps theta = theta_0 + S J' a, with learning-rate scales S.
-Hence f = f_0 + K a with K = J S J', and the scaled gradient is S J' u with u = dL/df.  An optimiser that is linear in
-the gradient takes the same step on the coefficients `a`, with u instead of S J' u.
+If a linearised network f = f_0 + J (theta - theta_0) is trained with learning-rate scales S, then theta = theta_0 +
+S J' a at every step.  Hence f = f_0 + K a with K = J S J', and the scaled gradient is S J' u with u = dL/df.  An
+optimiser that is linear in the gradient can therefore update the coefficients `a`, with u instead of S J' u.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ def kernel_descent(
 ) -> Iterator[Snapshot]:
     """Run `train` with a kernel instead of a model, and yield snapshots of a network with this constant kernel.
 
-    kernel, f0, y : as in `kernel_flow`, ([E], M, N) or ([E], M, C, N, C), ([E], M, C) and (N, C); kernel and y are read
-    during the run and not copied.  The other arguments are those of `train`.  The same `rng` draws the same batches.
-    Weight decay pulls theta towards theta_0.
-    A snapshot has f : ([E], M, C) on all points and the loss on all training points.  Its theta is a : ([E], N, C),
-    where f = f_0 + K a, and the network's weights are theta_0 + S J.vjp(a).  t = lr x steps.  With momentum m, the time
-    of the flow is t / (1 - m) (see `analytic.gradient_descent`).
+    kernel, f0, y : ([E], M, N) or ([E], M, C, N, C), ([E], M, C) and (N, C), as in `kernel_flow`.  `kernel` and `y` are
+    read during the run and not copied.  The other arguments are those of `train`.  With the same `rng`, the batches are
+    those of `train`.  Weight decay pulls theta towards theta_0.
+    A snapshot contains f, ([E], M, C), on all points, and the loss on all training points.  Its theta is the array of
+    coefficients a, ([E], N, C), with f = f_0 + K a, and t = lr x steps.  The weights of the network are theta_0 +
+    S J.vjp(a).  With momentum m, time t corresponds to t / (1 - m) in a flow (see `analytic.gradient_descent`).
 
-    Errors and warnings are those of `train` and `kernel_flow`.  Raises TypeError for Adam, as it is nonlinear in dL/df.
-    See Lee et al. 2019, supplement, for the discrete steps.
+    Errors and warnings are those of `train` and `kernel_flow`.  Raises TypeError for `towards`, and for Adam, which is
+    nonlinear in dL/df.  See Lee et al. 2019, supplement, for the discrete steps.
 
     >>> import numpy as np, minintk as mn
     >>> K, f0, y = np.diag([1.0, 3.0]), np.zeros((2, 1)), np.ones((2, 1))

@@ -1,4 +1,4 @@
-"""Compute the loss of each member, with outputs f : ([E], N, C) and targets y : (N, C), and the cotangent dL/df."""
+"""Compute losses L(f, y) and cotangents dL/df for outputs f : ([E], N, C) and targets y : (N, C)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ COLUMN = ": a single output needs a column, y[:, None]"
 
 
 class Loss(ABC):
-    """A loss L(f, y) with `cotangent` dL/df.
+    """Base class of losses L(f, y) and their cotangents dL/df.
 
-    The loss must be NaN if f or y contains NaN, because training detects divergence by the loss.
+    The loss must be NaN if f or y contains NaN, because training uses the loss to detect divergence.
     curvature : c if d2L/df2 = c/N for every output (as for a squared loss), else None.
     hessian_by_targets : False if d2L/df2 does not depend on y.
     ends : True if gradient flow can reach a loss of exactly zero in finite time.
@@ -36,7 +36,7 @@ class Loss(ABC):
         """Return dL/df, with the shape of f."""
 
     def hessian(self, f: Array, y: Array, v: Array) -> Array:
-        """Return (d2L/df2) v, with the shape of f.  Raise NotImplementedError for losses with a kink."""
+        """Return (d2L/df2) v, with the shape of f.  Raise NotImplementedError if the loss does not define it."""
         raise NotImplementedError(f"{self!r} has no second derivative: write hessian(f, y, v)")
 
     def check(self, y: Array, outputs: tuple[int, int]) -> None:
@@ -143,7 +143,7 @@ class MeanSquared(_Squares):
 
 @dataclass(frozen=True)
 class SumOfSquares(_Squares):
-    """L = 1/N sum_n |f_n - y_n|^2,   dL/df = 2 (f - y) / N   (Samarin et al. 2020: no 1/2, but a mean over the batch).
+    """L = 1/N sum_n |f_n - y_n|^2,   dL/df = 2 (f - y) / N,   as in Samarin et al. 2020, without the factor 1/2.
 
     >>> import numpy as np
     >>> float(sum_of_squares(np.array([[1.0], [3.0]]), np.array([[0.0], [0.0]])))
@@ -157,7 +157,7 @@ class SumOfSquares(_Squares):
 class SoftmaxCrossEntropy(Loss):
     """L = 1/N sum_n (log sum_c exp f_nc - sum_c y_nc f_nc),   dL/df = (softmax(f) - y) / N.
 
-    The rows of y are one-hot, or probabilities.
+    Each row of y is one-hot or a probability distribution.
 
     >>> import numpy as np
     >>> round(float(softmax_cross_entropy(np.zeros((2, 4)), np.eye(4)[:2])), 12) == round(float(np.log(4)), 12)
@@ -228,7 +228,7 @@ class Hinge(_Margin):
     """L = 1/(alpha^2 N) sum_n max(0, 1 - y_n f_n),   dL/df = -y / (alpha^2 N) if y f < 1, else 0.
 
     It requires one output and y = -1 or 1.  With ``Centred(net, theta0, alpha)``, it is the loss of Geiger et al. 2020,
-    eq. (5).  Training then starts in the same way for every alpha, and ends when all margins are at least 1.
+    eq. (5).  The initial df/dt is then the same for every alpha.  A flow ends when every margin y f is at least 1.
 
     >>> import numpy as np
     >>> f, y = np.array([[0.5], [2.0]]), np.array([[1.0], [-1.0]])

@@ -5,8 +5,8 @@
     Adam        first and second moments       theta <- theta - lr (s m^ / (sqrt(r^) + eps) + weight_decay u)
 
 g is the gradient, and s contains the learning-rate scale of each parameter.  u is theta, or theta - theta_0 with
-`towards=theta_0`.  A step multiplies the weights of every tensor by 1 - lr weight_decay, without the factor s, so
-equivalent parametrizations decay alike.  Only frozen tensors (s = 0) do not decay.
+`towards=theta_0`.  Weight decay is not multiplied by s, so that it is the same in equivalent parametrizations.  For
+g = v = 0, a step multiplies u by 1 - lr weight_decay.  Frozen tensors (s = 0) do not decay.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Optimizer(ABC):
     rule : "sgd" or "adam", which selects the learning-rate scales of the parametrization.
     towards : (P,) or (E, P), the point towards which weight decay pulls theta.  None means 0.
 
-    Raises ValueError for lr <= 0, momentum, b1 or b2 outside [0, 1), weight_decay < 0 or lr weight_decay >= 1.
+    Raises ValueError if lr <= 0, weight_decay < 0 or lr weight_decay >= 1, or if momentum, b1 or b2 is not in [0, 1).
     """
 
     lr: float | Schedule
@@ -64,7 +64,7 @@ class Optimizer(ABC):
 
     @property
     def reach(self) -> float:
-        """Return the bound on lr lambda for stability on a parabola of curvature lambda, or inf if it is unknown."""
+        """Return the stability bound on lr lambda for a quadratic loss of curvature lambda, or inf if it is unknown."""
         return inf
 
     @property
@@ -75,17 +75,17 @@ class Optimizer(ABC):
         return float(self.lr)
 
     def at(self, step: int) -> Self:
-        """Return the optimiser that takes step `step` = 0, 1, ..., with a number as its learning rate."""
+        """Return the optimiser for the step `step` = 0, 1, ...  Its learning rate is a number."""
         if not isinstance(self.lr, Schedule):
             return self
         return _changed(self, lr=rate(self.lr, step))
 
     def t(self, steps: int) -> float:
-        """Return the time of the theory after this many steps: lr x steps, or the sum of a schedule's rates."""
+        """Return the time t after this many steps: lr x steps, or the sum of the rates of a schedule."""
         return time(self.lr, steps)
 
     def check(self, theta: Array, steps: int) -> None:
-        """Raise an error unless `towards` has theta's shape and dtype and every step's decay shrinks the weights."""
+        """Raise an error if `towards` does not match theta or is not finite, or if a step has lr weight_decay >= 1."""
         if self.weight_decay and isinstance(self.lr, Schedule):
             _check_decay(self, max(map(self.lr, range(steps)), default=0.0))
         if (a := self.towards) is None:
@@ -98,13 +98,13 @@ class Optimizer(ABC):
         check_finite("towards", a)
 
     def members(self, which: slice) -> Self:
-        """Return the optimiser for some members of an ensemble, with their own points `towards`."""
+        """Return the optimiser for some members of an ensemble, with their rows of `towards`."""
         if self.towards is None or self.towards.ndim == 1:
             return self
         return _changed(self, towards=self.towards[which])
 
     def scale_and_decay(self, g: Array, theta: Array, scales: Array | None, at: slice, lr: float = 1.0) -> None:
-        """Set g <- s g + lr weight_decay u for the piece `at` of g, with u = theta - towards and no decay if s = 0."""
+        """Set g <- s g + lr weight_decay u on the slice `at`, with u = theta - towards.  If s = 0, set g <- 0."""
         if scales is not None:
             g *= scales[at]
         if self.weight_decay:
@@ -113,26 +113,26 @@ class Optimizer(ABC):
             g += (shrink if scales is None else shrink * array_namespace(theta).sign(scales[at])) * u
 
     def init(self, theta: Array) -> Any:
-        """Return the memory before the first step, ([E], ..., P): the velocity, or None without momentum."""
+        """Return the initial memory, ([E], ..., P): the velocity v = 0, or None without momentum."""
         return array_namespace(theta).zeros_like(theta) if getattr(self, "momentum", 0.0) else None
 
     @abstractmethod
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
-        """Take one step, in place on theta and memory; can overwrite `gradient`.  scales : (P,), or None for ones."""
+        """Update theta and memory in place.  `gradient` can be overwritten.  scales : (P,), or None for ones."""
 
 
 @dataclass(frozen=True)
 class SGD(Optimizer):
-    """Gradient descent with heavy-ball momentum and weight decay, and with per-parameter scales s:
+    """Gradient descent with heavy-ball momentum, weight decay and per-parameter scales s:
 
         v <- momentum v + s g + weight_decay u,     theta <- theta - lr v
 
-    lr : a number, or a schedule (`minintk.training.schedules`).  `train` chooses full batches or mini-batches.
-    towards : theta_0, (P,) or (E, P), so that u = theta - theta_0 decays (Samarin et al. 2022, eq. (2)).  By default,
-        u = theta.  With `Linearized` and mn.mse, descent converges to the solution of `solve_gram` with ridge =
-        N weight_decay.  With mn.sum_of_squares, the ridge is half as large.
+    lr : a number, or a schedule (`minintk.training.schedules`).  The batch size is an argument of `train`.
+    towards : theta_0, (P,) or (E, P).  Then u = theta - theta_0 (Samarin et al. 2022, eq. (2)).  By default, u = theta.
+        For a `Linearized` model and mn.mse, full-batch descent towards theta_0 converges to the solution of
+        `solve_gram` with ridge = N weight_decay.  With mn.sum_of_squares, the ridge is half as large.
 
-    Raises ValueError for a learning rate <= 0, momentum outside [0, 1), weight_decay < 0 or lr weight_decay >= 1.
+    Raises ValueError if lr <= 0, weight_decay < 0, lr weight_decay >= 1 or momentum is not in [0, 1).
 
     >>> SGD(lr=0.1, momentum=0.9)
     SGD(lr=0.1, momentum=0.9, weight_decay=0.0)
@@ -171,11 +171,11 @@ class SGD(Optimizer):
 
 @dataclass(frozen=True)
 class Nesterov(SGD):
-    """Gradient descent with Nesterov's momentum.  Arguments and errors are those of `SGD`.
+    """Gradient descent with Nesterov momentum.  The arguments and errors are those of `SGD`.
 
         g' = s g + weight_decay u,     v <- momentum v + g',     theta <- theta - lr (g' + momentum v)
 
-    See Sutskever et al. 2013.  Here, the gradient is evaluated at theta.
+    See Sutskever et al. 2013.  In contrast to that paper, the gradient is evaluated at theta.
 
     >>> Nesterov(lr=0.1)
     Nesterov(lr=0.1, momentum=0.9, weight_decay=0.0)
@@ -192,15 +192,15 @@ class Nesterov(SGD):
 
 @dataclass(frozen=True)
 class Adam(Optimizer):
-    """Adam with bias correction and decoupled weight decay, AdamW:
+    """Adam with bias correction and decoupled weight decay (AdamW):
 
         m <- b1 m + (1 - b1) g,     r <- b2 r + (1 - b2) g^2,     m^ = m / (1 - b1^k),     r^ = r / (1 - b2^k)
         theta <- theta - lr (s m^ / (sqrt(r^) + eps) + weight_decay u)                     in step k = 1, 2, ...
 
-    See Kingma, Ba 2015 and Loshchilov, Hutter 2019.  An L2 term inside g would also be divided by sqrt(r^), so the
-    decay is separate, with u as in `SGD`.  Training does not converge to a ridge solution.  s : the scales for Adam.
-    Gradients shrink as the width grows, and eps must stay far below them.  ``at(step)`` sets k.  memory : ([E], 2,
-    P), m and r.  Raises ValueError for lr, eps <= 0, b1, b2 outside [0, 1), weight_decay < 0, lr weight_decay >= 1.
+    See Kingma, Ba 2015 and Loshchilov, Hutter 2019.  The decay is separate from g, because an L2 term in g would be
+    divided by sqrt(r^).  u is that of `SGD`, but training does not converge to a ridge solution.  s : the scales for
+    Adam.  eps must be much smaller than the gradients, which decrease with the width.  ``at(step)`` sets k.
+    memory : ([E], 2, P), m and r.  Raises the errors of `Optimizer`, and ValueError if eps <= 0.
 
     >>> import numpy as np
     >>> adam, theta = Adam(lr=0.1), np.array([1.0, -2.0])

@@ -1,8 +1,8 @@
-"""Define learning-rate schedules: dataclasses with the rate of each step and the time t, the sum of the rates.
+"""Define learning-rate schedules, which return the rate of each step and the time t, the sum of the rates:
 
     lr(s)  for step s = 0, 1, ...          t(n) = sum_{s < n} lr(s)
 
-t is the time of the theory.  Any learning rate can be a schedule instead of a number, as in ``mn.SGD(lr=...)``.
+t corresponds to the time of gradient flow.  Any learning rate can be a schedule, as in ``mn.SGD(lr=...)``.
 
 >>> lr = WarmUp(2, then=StepDecay(0.4, every=3, factor=0.5))
 >>> [round(lr(step), 6) for step in range(7)]
@@ -46,7 +46,7 @@ def time(lr: float | Schedule, steps: int) -> float:
 
 @dataclass(frozen=True)
 class StepDecay(Schedule):
-    """lr(s) = lr factor^floor(s / every).   Samarin et al. 2020: factor 0.1 every 30 epochs on CIFAR-10.
+    """lr(s) = lr factor^floor(s / every).   Samarin et al. 2020 use factor 0.1 every 30 epochs on CIFAR-10.
 
     >>> [StepDecay(1.0, every=2, factor=0.5)(s) for s in range(5)]
     [1.0, 1.0, 0.5, 0.5, 0.25]
@@ -103,7 +103,7 @@ class Cosine(Schedule):
 
 @dataclass(frozen=True)
 class WarmUp(Schedule):
-    """lr(s) = (s + 1) / steps * lr_0 for s < steps, then the schedule `then`, which starts at lr_0 (Goyal et al. 2017).
+    """lr(s) = (s + 1) / steps * lr_0 for s < steps, then the rates of `then`, beginning with lr_0 (Goyal et al. 2017).
 
     >>> [WarmUp(4, then=0.2)(s) for s in range(5)]
     [0.05, 0.1, 0.15000000000000002, 0.2, 0.2]

@@ -1,6 +1,6 @@
-"""Define `train`, a generator of snapshots that trains any model, one network or an ensemble.
+"""Train any model, or the members of an ensemble in parallel, and yield snapshots.
 
-One step is  f, J = model.linearize(theta, x);  theta <- optimiser(theta, J' dL/df).  Cores share ensemble members.
+One step is  f, J = model.linearize(theta, x);  theta <- optimiser(theta, J' dL/df).
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ GROWN = 1000.0
 
 @dataclass(frozen=True, eq=False, repr=False)
 class State:
-    """The state of training before step `step`, which suffices to resume with the same bits.
+    """The state of training before step `step`.  A run resumed from it has the same bits as an uninterrupted run.
 
     theta : ([E], P).  memory : see `Optimizer.init`.  anchors : `Model.anchors`.
-    rng : the generator's state before it drew the current epoch.
+    rng : the state of the generator at the start of the current epoch (in a flow, before the next step).
     """
 
     step: int
@@ -55,9 +55,9 @@ class State:
 class Snapshot:
     """The state and the results of a run after `step` steps.
 
-    t : lr x steps, the time of the theory; with a schedule, the sum of the rates so far.  theta : ([E], P), a copy.
+    t : lr x steps, or the sum of the rates so far if lr is a schedule.  theta : ([E], P), a copy.
     loss : () or (E,), and f : ([E], B, C), on the next batch (on all examples if training is full batch).
-    model : the model, with its current anchor if that moves.  state : for `train(..., resume=state)`.
+    model : the model, with its current anchor if the anchor changes.  state : for `train(..., resume=state)`.
     """
 
     step: int
@@ -99,16 +99,16 @@ def train(
 
     theta : (P,) or (E, P), which is not modified.  x : (N, *input_shape), y : (N, C).  Both are read during the run and
     not copied, as they can be large or a `numpy.memmap`.  Do not change them until the run is over.
-    batch_size : examples per step, all N by default, drawn with `rng` without replacement, epoch by epoch.  An epoch
-    has floor(N / batch_size) steps, and skips the last N mod batch_size examples of its shuffle.
+    batch_size : the number of examples per step, N by default.  `rng` shuffles the examples for every epoch.  An epoch
+    has floor(N / batch_size) steps, and omits the last N mod batch_size examples of the shuffled order.
     lr_scales : {tensor name: scale}, instead of the parametrization's scales.  0 freezes a tensor.
     params : the trained parameters, as for `ntk`.  augment : `Shift(7)` shifts the images of every batch at random.
-    resume : the state of a snapshot of the same run.  Training continues with the same bits, and resets `rng`.
-    `minintk.training.checkpoints` writes states to disk; `fit` writes and resumes them by itself.
+    resume : the state of a snapshot of the same run.  `rng` is restored, and later snapshots have the same bits as in
+    an uninterrupted run.  `minintk.training.checkpoints` saves states.  `fit` saves and resumes automatically.
 
-    Warns if a squared loss cannot converge at this learning rate (`warn_if_unstable`), if a loss exceeds 1000
-    times its values at the start and at f = 0, or if no snapshot is ever requested.  Raises FloatingPointError once the
-    loss is not finite, and ValueError or TypeError for invalid arguments, before step 0.
+    Warns if a squared loss cannot converge at this learning rate (`warn_if_unstable`), if a loss exceeds 1000 times
+    both its initial value and its value at f = 0, or if no snapshot is requested.  Raises FloatingPointError if the
+    loss is not finite.  Raises ValueError or TypeError for invalid arguments before training starts.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(64), mn.Tanh(), mn.Dense(1)), (2,))
