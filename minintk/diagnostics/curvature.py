@@ -1,4 +1,4 @@
-"""Compute curvature in parameter space: kappa, the relative change of J on the way to a solution, and the sharpness.
+"""Compute two measures of curvature in parameter space, kappa and the sharpness.
 
     kappa = |f - y| |D^2 f| / |D f|^2                            lazy if kappa << 1 (Chizat, Oyallon and Bach 2019)
     H v = J' (d2L/df2) J v + D^2(r . f)[v, .],     r = dL/df held fixed
@@ -8,15 +8,15 @@ and |D^2 f[v, v]| over |S^-1/2 v| = 1, where S holds the learning-rate scales.  
 descent with the rate lr on S^-1/2 theta, so lengths are measured in S^-1/2 theta.  |D f|^2 and the sharpness are the
 largest eigenvalues of J S J' and S^1/2 H S^1/2.  Equivalent parametrizations give the same values.
 
-A step of size |f - y| / |D f| solves the problem to first order and changes J by |D^2 f| times that size; kappa is this
-change relative to |D f|.  It falls as n^-1/2 in the NTK scaling and stays of order 1 in muP and mean field.
+To first order, a step of size |f - y| / |D f| leads to f = y and changes J by |D^2 f| times that size.  kappa is this
+change relative to |D f|.  It is of order n^-1/2 in the NTK parametrization and of order 1 in muP and mean field.
 
 Gradient descent around a minimum is stable if lr x sharpness < 2 (edge of stability: Cohen et al. 2021; catapult:
 Lewkowycz et al. 2020).  The model linearised at theta has the Hessian H = J' (d2L/df2) J.  `max_learning_rate` returns
 2 divided by the largest eigenvalue of this H.
 
 D^2 f[v, .] is the derivative, at d = v, of the second-order term of f(theta + d).  It is computed in Taylor mode
-(`minintk.models.taylor`) and is exact up to rounding, eps |D f|.  Kinks of ReLU and max-pooling add no curvature.
+(`minintk.models.taylor`) and is exact up to errors of order eps |D f|.  Kinks of ReLU and max-pooling are ignored.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ def kappa(
     model: Model, theta: Array, x: Array, y: Array | None = None, *, starts: int = 4, steps: int = 30,
     scales: Mapping[str, float] | None = None,
 ) -> Kappa:  # fmt: skip
-    """Compute kappa = |f - y| |D^2 f| / |D f|^2 at theta : (P,) on x : (N, *input_shape); y=None sets |f - y| to 1.
+    """Compute kappa = |f - y| |D^2 f| / |D f|^2 at theta : (P,) on x : (N, *input_shape).
 
-    ARPACK computes |D f| from J S J'.  |D^2 f| = sup u . D^2 f[v, w] is maximised over u, v and w in turn, `steps`
-    times, from `starts` fixed starting points.  The result is the best local maximum found, at most |D^2 f|.
-    scales : S by tensor, as for `mn.ntk`.  Defaults to the parametrization's scales.  Raises ValueError for invalid
-    arguments or if J is zero, FloatingPointError if J' J overflows, and UnsupportedLayer for a model without an
-    expansion.
+    y : (N, C).  If it is None, |f - y| is set to 1.  ARPACK computes |D f| from J S J'.  For |D^2 f|, u . D^2 f[v, w]
+    is maximised over u, v and w in turn, `steps` times, from `starts` fixed starting points.  The largest value found
+    is used, which can be less than |D^2 f|.  scales : S by tensor, as for `mn.ntk`.  Defaults to the parametrization's
+    scales.  Raises ValueError for invalid arguments or if J is zero, FloatingPointError if J S J' overflows, and
+    UnsupportedLayer for a model without an expansion.
 
     >>> import minintk as mn
     >>> product = mn.Network(mn.Sequential(mn.Dense(1), mn.Dense(1)), (1,))          # f = w v x
@@ -139,7 +139,7 @@ def sharpness(
     """Return the largest eigenvalue of S^1/2 H S^1/2 at theta : (P,), where H is the Hessian of the loss on x.
 
     x : (N, *input_shape).  y : (N, C).  loss : `mn.mse` or another loss with a `hessian`.  scales : as for `kappa`.
-    rtol : relative tolerance of the eigenvalue.  ARPACK computes it on the host by Lanczos steps with exact products.
+    rtol : relative tolerance of the eigenvalue.  ARPACK runs on the host and uses exact Hessian-vector products.
     Raises ValueError or TypeError for invalid arguments, UnsupportedLayer for a model without an expansion,
     FloatingPointError if products with H overflow, and RuntimeError if ARPACK does not converge.
 
@@ -174,13 +174,13 @@ def max_learning_rate(
 
     J S J' : (N C, N C) is the tangent kernel of all outputs, `ntk_full`.  L'' is d2L/df2 at f = model(theta, x).  For
     `mn.mse`, L'' = 1/N and the result is 2 (1 + m) N / lambda_max(ntk_full).  The largest eigenvalue of `mn.ntk`, which
-    averages over outputs, can be C times smaller.  Above the returned rate, the model linearised at theta diverges.
+    averages over outputs, can be C times smaller.  Above the returned rate, training the linearised model diverges.
 
     theta : (P,).  x : (N, *input_shape).  loss : `mn.mse` or another loss with a `hessian`.  y : (N, C).  Needed only
-    if L'' depends on the targets; minintk has no such loss.  momentum : the momentum m in [0, 1) of the heavy ball, as
-    in `mn.SGD`.  scales : S by tensor, as for `mn.ntk`.  Defaults to the parametrization's scales.
-    rtol : the relative tolerance of the eigenvalue.  ARPACK computes it by Lanczos steps, without forming a kernel, and
-    keeps 20 vectors on the host, of length N C for a squared loss and P otherwise.
+    for your own losses with an L'' that depends on the targets.  momentum : the momentum m in [0, 1) of the heavy ball,
+    as in `mn.SGD`.  scales : S by tensor, as for `mn.ntk`.  Defaults to the parametrization's scales.
+    rtol : the relative tolerance of the eigenvalue.  ARPACK computes the eigenvalue without forming the kernel.  It
+    stores 20 vectors on the host, each of length N C for a squared loss and P otherwise.
 
     Raises ValueError or TypeError for invalid arguments, ValueError if J S J' L'' is zero,
     FloatingPointError if products overflow, and RuntimeError if ARPACK does not converge to rtol.

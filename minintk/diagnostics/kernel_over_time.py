@@ -20,11 +20,11 @@ class KernelPath:
     """The kernel Theta_t at S times, compared with the initial kernel Theta_0.  All arrays are on the host.
 
     t : (S,).  movement : |Theta_t - Theta_0| / |Theta_0|.  alignment : centred alignment with y y', at most 1.
-    share : {layer: its fraction of the kernel's trace}, with sum 1 over layers.  effective_rank : between 1 and N.
-    eigenvalues : the k largest ones, descending.  overlap : |U_0' U_t|^2 / j for the spaces U of the first j
-    eigenvectors, with j from 1 to k.  It is 1 if the space does not move and about j / N for a random space, and
-    meaningless if eigenvalues j and j + 1 are equal.  Eigenvalues and overlap have the shape (S, [E], k); the other
-    arrays have the shape (S, [E]).
+    share : {layer: its fraction of the trace of the kernel}.  effective_rank : between 1 and N.  eigenvalues : the k
+    largest ones, descending.  overlap : |U_0' U_t|^2 / j for j = 1, ..., k, where the columns of U are the first j
+    eigenvectors.  It is 1 if U_t and U_0 span the same space, and about j / N for random spaces.  It is meaningless if
+    eigenvalues j and j + 1 are equal.  Eigenvalues and overlap have the shape (S, [E], k), and the other arrays have
+    the shape (S, [E]).
     """
 
     t: Host
@@ -40,14 +40,14 @@ class KernelPath:
 
 
 def kernel_over_time(model: Model, run: Iterable[Any], x: Array, y: Array, *, k: int = 5) -> KernelPath:
-    """Compute the `KernelPath` of a model's NTK along a run, on x : (N, *input_shape) with labels y : (N, C).
+    """Return the `KernelPath` of the NTK on x : (N, *input_shape) along a training run.  y : (N, C), the labels.
 
-    run : snapshots of `mn.train` or moments of `mn.flow` with theta : ([E], P).  The first one defines Theta_0.  If the
-    model's anchor moves, each snapshot's model is used.  k : the number of eigenvectors, at most N.
+    run : snapshots of `mn.train`, or those moments of `mn.flow` that contain theta : ([E], P).  The first one defines
+    Theta_0.  If the model's anchor moves, each snapshot's model is used.  k : the number of eigenvectors, at most N.
 
-    Each of the S times needs a kernel on N examples for every layer with weights, and two decompositions of an N x N
-    matrix.  Choose a few hundred examples, and snapshots at increasing intervals.
-    Raises TypeError for a run without theta, ValueError for an empty run, and what `ntk` or `target_alignment` raises.
+    For each of the S times, this needs a kernel per layer with weights, and two decompositions of an N x N matrix.  Use
+    a few hundred examples, and snapshots at increasing intervals.  Raises TypeError for a run without theta, ValueError
+    for an empty run, and the same exceptions as `ntk` and `target_alignment`.
 
     >>> import minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(64), mn.Tanh(), mn.Dense(1)), (2,))

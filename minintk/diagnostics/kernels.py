@@ -1,4 +1,4 @@
-"""Compare kernels and weights: their movement, alignment and effective rank."""
+"""Measure the movement of kernels and weights, and the alignment and effective rank of kernels."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def _relative(moved: Array, start: Array, axes: tuple[int, ...]) -> Array:
 def kernel_movement(model: Model, theta0: Array, theta: Array, x: Array) -> Array:
     """Return the relative movement of the NTK on x, |Theta(theta) - Theta(theta0)|_F / |Theta(theta0)|_F; () or (E,).
 
-    theta0, theta : (P,) or (E, P).  For smooth activations, Lee et al. 2019 (eq. 17) prove O(n^-1/2) in the width n,
-    and the leading order is n^-1.  For ReLU, measurements give about n^-3/4.  The kernel moves more if the inputs have
-    a small norm (see docs/lazy.md).
+    theta0, theta : (P,) or (E, P).  For smooth activations, Lee et al. 2019 (eq. 17) prove that the movement
+    is O(n^-1/2) in the width n.  Its leading order is n^-1.  For ReLU, measurements give about n^-3/4.  The kernel
+    moves more if the inputs have a small norm (see docs/lazy.md).
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))
@@ -51,9 +51,9 @@ def kernel_movement(model: Model, theta0: Array, theta: Array, x: Array) -> Arra
 
 
 def weight_movement(model: Model, theta0: Array, theta: Array) -> dict[str, Array]:
-    """Return {tensor name: |w - w_0| / |w_0|}, each () or (E,); theta0, theta : (P,) or (E, P).
+    """Return {tensor name: |w - w_0| / |w_0|}, each () or (E,), with names as in the layout, such as "0.W".
 
-    Names are those of the layout, such as "0.W".  The value is inf if w_0 = 0 and w has moved, and 0 if w = w_0 = 0.
+    theta0, theta : (P,) or (E, P).  The value is inf if w_0 = 0 and w is not 0, and 0 if w = w_0 = 0.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))
@@ -70,11 +70,11 @@ def weight_movement(model: Model, theta0: Array, theta: Array) -> dict[str, Arra
 
 
 def effective_rank(k: Array) -> Array:
-    """Return exp(H(p)), where H is the entropy and p = sigma / sum sigma: () or (E,), from 1 to min(N, M).
+    """Return the effective rank, exp(H(p)) for the entropy H and p = sigma / sum sigma: () or (E,), 1 to min(N, M).
 
-    k : ([E], N, M), or a full kernel ([E], N, C, M, C), as a matrix (N C, M C).  sigma : its singular values.  If n of
-    them are equal and the others are zero, the rank is n (Roy and Vetterli 2007).  For J J', sigma contains the squared
-    singular values of J; compare Samarin et al. 2020, figure 6.  Raises ValueError for a zero matrix.
+    k : ([E], N, M), or a full kernel ([E], N, C, M, C), which is reshaped to (N C, M C).  sigma : its singular values.
+    If n of them are equal and the others are zero, the rank is n (Roy and Vetterli 2007).  For J J', they are the
+    squared singular values of J (as in Samarin et al. 2020, figure 6).  Raises ValueError for a zero matrix.
 
     >>> import numpy as np
     >>> round(float(effective_rank(np.diag([5.0, 5.0, 5.0, 0.0]))), 12)

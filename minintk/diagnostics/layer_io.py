@@ -1,6 +1,6 @@
-"""Record the inputs and outputs of all layers that own weights, of residual sums and of other branches, by name.
+"""Record the inputs and outputs of layers with weights, and of Residual and other layers whose branches have weights.
 
-Names follow the layout: "0" owns "0.W" and "0.b", "2.branch.1" owns "2.branch.1.W", and "2" is the residual sum.
+Names follow the layout: "0.W" belongs to layer "0", and "2.branch.1.W" to layer "2.branch.1" inside the Residual "2".
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Passage(NamedTuple):
 
 
 def trace(net: Network, theta: Array, x: Array) -> dict[str, Passage]:
-    """Return {name: input and output of the layer}, in the order of the layers, for the call net(theta, x).
+    """Return {layer name: input and output} for the call net(theta, x), in the order of the layers.
 
     >>> import numpy as np, minintk as mn
     >>> branch = mn.Sequential(mn.Tanh(), mn.Dense(8))

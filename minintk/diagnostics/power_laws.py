@@ -51,7 +51,7 @@ class PowerLaw:
         return self.prefactor * np.asarray(n, dtype=np.float64) ** self.exponent
 
     def band(self, n: Any) -> tuple[Any, Any]:
-        """Return (low, high) at each width n, the bootstrap confidence band of the fitted power law."""
+        """Return the bootstrap confidence band (low, high) of the fitted power law at each width n."""
         logs = self.draws[:, :1] + self.draws[:, 1:] * np.log(np.asarray(n, dtype=np.float64))
         tail = 50 * (1 - self.confidence)
         low, high = np.exp(np.percentile(logs, [tail, 100 - tail], axis=0))
@@ -68,17 +68,17 @@ def power_law(
 ) -> PowerLaw:
     """Fit the exponent b of v = A n^b to positive measurements with several seeds at each width.
 
-        log v_ns = A + b log n + e_ns,    least squares over all widths n and seeds s
+        log v_ns = log A + b log n + e_ns,    least squares over all widths n and seeds s
 
-    Each width is thus weighted by its number of seeds.  The interval is bootstrapped over seeds.  The deviations e from
-    the mean of each width are scaled by sqrt(S/(S-1)), because the mean is estimated.  They are pooled and resampled
-    for every width and seed, and the line is refitted.  The scatter of a few seeds is itself uncertain, so the spread
-    of the lines is multiplied by the ratio of Student's t, with sum_n (S_n - 1) degrees of freedom, to the normal
-    quantile.  Pooling assumes equal scatter of log v at all widths.  The interval ignores deviations of the means from
-    the line.
+    Each width is thus weighted by its number of seeds.  The interval is bootstrapped over seeds.  The deviations of log
+    v from the mean over the S seeds of a width are multiplied by sqrt(S/(S-1)), because the mean is estimated.  They
+    are pooled and resampled for every width and seed, and the line is refitted.  The spread of the lines is multiplied
+    by the ratio of the quantiles of Student's t, with sum_n (S_n - 1) degrees of freedom, and of the normal
+    distribution, because few seeds estimate the scatter poorly.  Pooling assumes equal scatter of log v at all widths.
+    The interval ignores deviations of the means from the line.
 
-    widths : (K,), with at least two different widths.  values : K arrays; values[i] : (S_i,) are measured at widths[i].
-        At least one width needs two seeds.  rng : the bootstrap's generator, numpy.random.default_rng(0) by default.
+    widths : (K,), with at least two different widths.  values : K arrays, of shape (S_i,), with the values at each
+        width.  At least one width needs two seeds.  rng : for the bootstrap, by default numpy.random.default_rng(0).
     Raises ValueError for values that are not positive and finite, for too few values, and for resamples < 1.
 
     >>> rng = np.random.default_rng(1)

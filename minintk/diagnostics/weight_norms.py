@@ -1,11 +1,11 @@
-"""Compute spectral norms of weights and of their updates, as in muP's spectral condition.
+"""Compute spectral norms of weights and of their updates, as in the spectral condition of muP.
 
     |W| = max |z| / |h|          of the map z = multiplier * h W that the network applies
     natural                      sqrt(fan_out / fan_in), which maps entries of order one to entries of order one
     Gaussian                     multiplier std (sqrt(fan_in) + sqrt(fan_out)), the |W| of a large Gaussian matrix
 
-A convolution acts on whole images with the size that they have in the network.  A bias is a matrix (1, n), whose norm
-is the Euclidean norm.  See Yang, Simon, Bernstein 2023, condition 1.
+For a convolution, h and z are whole images, of the same size as in the network.  A bias is treated as a (1, n) matrix,
+so |W| is its Euclidean norm.  See Yang, Simon, Bernstein 2023, condition 1.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ Map = Callable[[Array], Array]
 def spectral_norm(W: Array, *, rtol: float = RTOL) -> Array:
     """Return |W|, the largest singular value of W : ([E], m, n); () or (E,).
 
-    The largest Ritz value after Lanczos steps of W'W is a lower bound at least as accurate as that of power iteration.
-    The iteration stops when eight steps increase this value by less than rtol / 4.
+    Lanczos steps on W'W give a lower bound on |W|, which is at least as accurate as that of power iteration.  The
+    iteration stops when eight steps increase this estimate by a fraction of less than rtol / 4.
 
     >>> round(float(spectral_norm(np.diag([3.0, 1.0, 2.0]))), 6)
     3.0
@@ -123,9 +123,9 @@ def _norm_on_images(layer: BoundConv, W: Array, rtol: float) -> Array:
 
 
 def spectral_norms(net: Network, theta: Array, *, rtol: float = RTOL) -> dict[str, Array]:
-    """Return {tensor name: |W|}, each () or (E,), of the operators in the network, which include the multiplier.
+    """Return {tensor name: |W|}, each () or (E,), where |W| includes the multiplier of the tensor.
 
-    Convolutions act on their images.  theta : ([E], P), parameters, or differences of parameters for norms of updates.
+    theta : ([E], P), the parameters, or a difference of parameters for the norms of an update.
 
     >>> import minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(400), mn.Tanh(), mn.Dense(400), mn.Tanh(), mn.Dense(1)), (16,))
@@ -175,9 +175,9 @@ def natural_norms(net: Network) -> dict[str, float]:
 def gaussian_norms(net: Network) -> dict[str, float]:
     """Return {tensor name: multiplier std sqrt(window) (sqrt(fan_in) + sqrt(fan_out))}: |W| of large Gaussian weights.
 
-    This is the edge of the Marchenko-Pastur law; a random |W| differs from it by O(n^-2/3).  A convolution has window =
-    K K, because its Fourier transform is a Gaussian matrix at each frequency (with circular padding and stride 1;
-    otherwise approximately).  A bias has multiplier std sqrt(n).  Raises TypeError unless net is a Network.
+    This is the edge of the Marchenko-Pastur law.  |W| of a draw differs from it by O(n^-2/3).  A convolution has
+    window = K K, because its Fourier transform is a Gaussian matrix at each frequency if padding is circular and
+    stride is 1.  Otherwise, this is approximate.  A bias has |W| = multiplier std sqrt(n).  `net` must be a `Network`.
 
     >>> import minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(400), mn.Tanh(), mn.Dense(100)), (25,), mn.SpectralMuP())
@@ -195,10 +195,10 @@ def gaussian_norms(net: Network) -> dict[str, float]:
 def update_alignment(net: Network, theta0: Array, theta: Array, x: Array) -> dict[str, Array]:
     """Return {weight name: |dW h| / (|dW| |h|)}, each () or (E,): 1 if the update acts on features with its full norm.
 
-    theta, theta0 : ([E], P).  dW = W - W_0, and h : ([E], N, *before) is the layer's input at theta0.  Norms are root
-    mean squares over the examples.  If h were independent of dW, a wide layer would give 1/sqrt(n).  Gradients align
-    with the features that produce them, so the spectral norm is the right measure (Yang, Simon, Bernstein 2023, section
-    3).  Raises ValueError for weights that did not move, and for features that are zero.
+    theta, theta0 : ([E], P).  dW = W - W_0, and h : ([E], N, *before) is the layer's input at theta0.  |dW| is the
+    spectral norm, and |h| and |dW h| are root mean squares over the examples.  If h were independent of dW, a wide
+    layer would give about 1/sqrt(n).  Gradients align with the features that produce them, so the spectral norm is the
+    right measure (Yang, Simon, Bernstein 2023, section 3).  Raises ValueError if a tensor did not move or h is zero.
 
     >>> import minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(500), mn.Tanh(), mn.Dense(500), mn.Tanh(), mn.Dense(1)), (3,))
@@ -224,10 +224,10 @@ def update_alignment(net: Network, theta0: Array, theta: Array, x: Array) -> dic
 
 
 def spectrally_normalised(net: Network, theta: Array, *, rtol: float = 1e-5) -> Array:
-    """Scale every weight tensor of theta to |W| = sqrt(fan_out / fan_in), multiplier included, but not the biases.
+    """Return theta with the weights of Dense and convolutions scaled to |W| = sqrt(fan_out / fan_in).
 
-    theta : ([E], P).  The result meets the spectral condition within `rtol` at every width, not only in the limit.
-    Raises ValueError for weights that are zero.
+    theta : ([E], P).  |W| includes the multiplier.  Biases are not scaled.  The result meets the spectral
+    condition within `rtol` at every width, not only in the limit.  Raises ValueError for weights that are zero.
 
     >>> import minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(40), mn.Tanh(), mn.Dense(10)), (16,))

@@ -49,21 +49,21 @@ def examine(
         gap = max_t |f_t - f_lin,t| / max_t |f_lin,t - f_0|
 
     The network and its linearisation at theta are trained in the same way, by gradient descent on full batches.
-    Intervals come from replicates.  If theta looks like a draw of `net.init`, the replicates are networks with other
-    initial weights.  Otherwise they are the same network on random halves of the examples.
+    Intervals are computed from replicates.  If the statistics of theta are consistent with a draw of `net.init`, these
+    are networks with other initial weights.  Otherwise, they are the same network on random halves of the examples.
 
-    regime : "lazy" for a gap below 5 %; "rich" if the gap and the movement of the tangent kernel are above 25 %;
-    "between" otherwise.  It is "undecided" if a 95 % interval contains a threshold or the runs do not train.
-    findings : each has a kind: "unstable", "dead", "badly scaled" or "short".
+    regime : "lazy" if the gap is below 5 %, "rich" if the gap and the movement of the tangent kernel are above 25 %,
+    and "between" otherwise.  It is "undecided" if a 95 % interval contains a threshold or the runs do not train.
+    findings : problems of the kinds "unstable", "dead", "badly scaled" and "short".
 
     net : a `Network`, built from a spec or lifted.  theta : (P,).  x : (N, *input_shape).  y : (N, C).  Runs use
-    float32.  loss : the loss of the runs; it needs a `hessian`.  lr : the rate to examine.  Defaults to a quarter of
-    each network's largest stable rate.  steps : steps per run.  Defaults to 200, or fewer if they are expensive.
-    examples : how many to draw, by default up to 256.  replicates : at least 3.  widths : False skips other widths.
-    seconds : limit on this thread's CPU time.  Parts that take longer are "undecided, too dear" in the notes.  The
-    verdict needs only the steps.  progress : called with a line before each part; the first line estimates the time.
+    float32.  loss : a loss with a `hessian`.  lr : the rate to examine, by default a quarter of the largest stable rate
+    of each network.  steps : steps per run, by default 200, or fewer if they are expensive.  examples : the number to
+    draw, by default at most 256.  replicates : their number, at least 3.  widths : True to also train networks of other
+    widths.  seconds : the CPU time for this thread.  Parts that would exceed it are listed in the notes.  They are not
+    needed for the regime.  progress : called with a text before each part.  The first text estimates the time.
 
-    Raises TypeError unless net is a `Network`, and ValueError for arguments that do not fit.
+    Raises TypeError unless net is a `Network`, and ValueError for other invalid arguments.
     See Lee et al. 2019, eq. 5 (linearisation); Chizat, Oyallon and Bach 2019 (lazy training).
 
     >>> import minintk as mn

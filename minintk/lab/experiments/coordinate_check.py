@@ -1,19 +1,19 @@
-"""Check that features and their changes keep their size as the width, or the depth, grows.
+"""Check that the size of features and of their changes does not depend on the width or the depth.
 
-Networks of growing width are trained for a few steps.  Four sizes are measured, layer by layer:
+Networks of increasing width are trained for a few steps.  Four sizes are measured for each layer:
 
     |h|     root mean square of a layer's outputs after the last step
     |dh|    root mean square of their change since the start              feature learning: of order one
     |W|     initial spectral norm, divided by that of spectral muP with w_std = 1   (`minintk.diagnostics.weight_norms`)
     |dW|    spectral norm of the first step, divided by that of spectral muP and, for gradient descent, by |dL/df|
 
-Each size is fitted as A n^b.  The check passes if b is 0, up to `tolerance`, for |h| and |dh| of every layer, and no b
-of |dW| fails.  The network's outputs can start at n^-1/2, so their |h| may fall.  Features depend on all layers before
-them, so |W| and |dW| show which layer is wrong.  |W| depends only on the tensor's own initial scale.  If all |W| are
-right, or with Adam, the first |dW| depends only on the tensor's own learning rate.  For gradient descent, the first
-step is divided by the size of dL/df, which multiplies all gradients.
+Each size is fitted as A n^b.  The check passes if the interval of b is within `tolerance` of 0 for |h| and |dh| of
+every layer, and not entirely outside for any |dW|.  Initial outputs of the network can be of order n^-1/2, so b < 0 is
+accepted for their |h|.  Features depend on all earlier layers, so |W| and |dW| show which layer is wrong.  |W| depends
+only on the tensor's own initial scale.  If all |W| are right, or with Adam, the first |dW| depends only on the tensor's
+own learning rate.  For gradient descent, it is divided by the size of dL/df, which multiplies all gradients.
 
-Networks of L residual branches are checked against L in the same way.  Branches at equal relative depth are compared,
+For networks with L residual branches, the sizes are fitted as A L^b.  Branches at equal relative depth are compared,
 and |W| and |dW| are divided by the powers of depth in `minintk.spec.parametrization`.
 
 See Yang et al. 2022 (tensor programs V), appendix D.1; for norms, Yang, Simon, Bernstein 2023; for depth, Yang, Yu,
@@ -98,7 +98,7 @@ class CoordinateCheck:
 
     @property
     def passed(self) -> bool:
-        """True if every |h| and |dh| passes and no |dW| fails."""
+        """True if every |h| and |dh| passes and no |dW| fails, unless training diverged at every width."""
         return self.verdict == "pass"
 
     @property
@@ -117,16 +117,16 @@ class CoordinateCheck:
 
     @property
     def decision(self) -> Verdict:
-        """The verdict in the form of `minintk.grade.exponent`: seeds, looks and the confidence of every interval."""
+        """The verdict as a `Verdict`, with the numbers of seeds and looks and the confidence of the intervals."""
         text = f"{len(self.rows)} exponents within {self.tolerance:g} of 0; to blame: {self.blame or 'nothing'}"
         seeds = max(len(values) for row in self.rows for values in row.values)
         return Verdict(self.verdict, text, seeds, self.looks, self.confidence)
 
     @property
     def blame(self) -> dict[str, Literal["start", "rate", "start and rate"]]:
-        """The tensors whose initial scale or learning rate is wrong.  {} unless the check fails and identifies some.
+        """The tensors whose initial scale ("start") or learning rate ("rate") is wrong.
 
-        The result is also {} if training diverged at every width, because exponents are then meaningless.
+        The result is {} if the check does not fail, or if training diverged at every width and exponents mean nothing.
         """
         if self.verdict != "fail" or len(self.diverged) == len(self.widths):
             return {}
@@ -218,21 +218,21 @@ def coordinate_check(
 ) -> CoordinateCheck:
     """Train networks of these widths for a few steps and fit how the sizes of features and weights scale with width.
 
-    spec_of_width : n -> the spec of width n, such as `lambda n: mn.zoo.mlp(3, n, 10)`, or L -> the spec with L residual
-    branches of one width; `widths` are then depths.  Initial outputs should be small, with w_std = C^-1/2 in the last
-    layer, because they fall as n^-1/2 and bias every exponent.
+    spec_of_width : a function that returns the spec of width n, such as `lambda n: mn.zoo.mlp(3, n, 10)`, or the spec
+    with L residual branches, all of the same width.  In the second case, `widths` are the depths L.  Use w_std = C^-1/2
+    in the last layer, because large initial outputs, which decrease as n^-1/2, bias every exponent.
+    The function can also return a torch module or a pair (module, {parameter name: learning-rate factor}).  The module
+    keeps the initial weights that torch draws, unless a parametrization is given.
     x : (N, *input_shape).  y : (N, C).  A few dozen examples are enough.
-    A torch module, or (module, {parameter name: factor of its rate}), can replace a spec.  It is lifted with its own
-    weights, or with those of a given parametrization.
     parametrization : defaults to `SpectralMuP()` for specs.  optimizer : an optimiser, or network -> optimiser.
     seeds : networks per width, at least two.  steps : training steps, on all of x.
     budget : the largest number of networks per width.  Defaults to `seeds`.  While the verdict is undecided, the number
-    of networks is doubled.  All tests together have the level 0.05, as in `minintk.grade.exponent`.
+    of networks is doubled.  The repeated tests of an exponent have total level 0.05, as in `minintk.grade.exponent`.
     tolerance : the largest acceptable |exponent|.
     rng : draws the initial weights.  Defaults to numpy.random.default_rng(0).  progress : True to show a bar with the
     remaining time on stderr.
 
-    Raises ValueError for widths or specs that do not match each other, and FloatingPointError if a loss is not finite.
+    Raises ValueError for invalid widths or specs that do not match, and FloatingPointError if a loss is not finite.
 
     >>> import minintk as mn
     >>> digits = mn.datasets.digits(dtype=np.float32).subset(32, np.random.default_rng(0))

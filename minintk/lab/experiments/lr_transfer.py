@@ -2,7 +2,7 @@
 
 Networks of every width, or depth, are trained at every rate from the same initial weights.  At each width, the best
 rate is the minimum of the parabola in log lr through the lowest mean log loss and its two neighbours.  In Yang et al.
-2022 (tensor programs V), figure 1, the best rate is constant in muP and moves in the standard parametrization.
+2022 (tensor programs V), figure 1, the best rate is constant in muP, but not in the standard parametrization.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ class Transfer:
     def regret(self) -> float:
         """The loss at the best rate of another width, relative to the best loss, for the worst pair of widths.
 
-        If a minimum is flat, `spread`, the ratio of the minima's positions, is uncertain, but the regret is not.
+        If a minimum is flat, its position and therefore `spread` are uncertain, but the regret is not.
         """
         logs = _logs(self.losses).mean(axis=-1)
         return float(np.exp(np.max(logs[:, logs.argmin(axis=-1)] - logs.min(axis=-1)[:, None])))
 
     @property
     def passed(self) -> bool:
-        """True if the best rate is known at every width and constant within a factor of 2."""
+        """True if `at_edge` is empty and the best rates differ by at most a factor of 2."""
         return not self.at_edge and self.spread <= 2
 
     def __repr__(self) -> str:
@@ -135,16 +135,16 @@ def learning_rate_transfer(
 ) -> Transfer:
     """Train networks of these widths at these rates, and find the best rate at each width.
 
-    spec_of_width : n -> the spec of width n, or L -> the spec of L branches.  x : (N, *input_shape).  y : (N, C).
-    rates : at least three, increasing, with the best one in the interior.  optimizer : rate -> optimiser, e.g.
-    `mn.SGD`, `mn.Adam` or `mn.Muon`, or rate -> (network -> optimiser).  steps : training steps, on all of x.  A torch
-    module, or (module, {parameter name: factor of its rate}), can replace a spec.  It is lifted with its own weights,
-    or with those of a given parametrization.
+    spec_of_width : a function that returns the spec of width n, or with L residual branches.  It can also return a
+    torch module or a pair (module, {parameter name: learning-rate factor}).  The module keeps the initial weights that
+    torch draws, unless a parametrization is given.  x : (N, *input_shape).  y : (N, C).  rates : at least three,
+    increasing, with the best one in the interior.  optimizer : a class such as `mn.SGD`, `mn.Adam` or `mn.Muon`, or a
+    function of the rate that returns an optimiser or a function network -> optimiser.  steps : full-batch steps.
     parametrization : defaults to `SpectralMuP()` for specs.  seeds : networks per width, at least two, with the same
     initial weights at every rate.  rng : draws weights and resamples.  Defaults to numpy.random.default_rng(0).
     progress : True to show a bar with the remaining time on stderr.
 
-    The loss is that on all of x after the last step.  Invalid arguments raise ValueError or TypeError before training.
+    Losses are computed on all of x after training.  Invalid arguments raise ValueError or TypeError before training.
 
     >>> import minintk as mn
     >>> x, y = mn.datasets.digits(dtype=np.float32).subset(48, np.random.default_rng(0)).one_hot()

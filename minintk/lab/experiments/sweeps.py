@@ -1,9 +1,9 @@
 """Run sweeps over grids.  Each run is saved as soon as it is done, so that a killed sweep loses only unfinished runs.
 
-Every run is one file in ``store/records``, written atomically; runs with a file are not repeated.  Processes that use
-the same store share its calls, as docs/long-runs.md explains.  Only the grid and `batch` determine which runs share a
-call of `work`.  A resumed sweep therefore ends with the same ``results.json`` as an uninterrupted one, byte for byte
-(on the same machine, with the same libraries and number of threads).
+Every run is written atomically to one file in ``store/records``, and is not repeated while this file exists.  Processes
+that use the same store divide the calls among them (see docs/long-runs.md).  Only the grid and `batch` determine which
+runs share a call of `work`.  A resumed sweep therefore writes the same ``results.json`` as an uninterrupted one, byte
+for byte (on the same machine, with the same libraries and number of threads).
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ DIVERGED = "diverged"
 class Table:
     """The results of a sweep.
 
-    grid : {name: values}.  results : one for each grid point; the last axis varies fastest.
-    table["error"] has the shape of the grid, followed by the axes of a single result; it is NaN where a run diverged.
+    grid : {name: values}.  results : one for each grid point, ordered so that the last axis varies fastest.
+    table["error"] has the shape of the grid, followed by the axes of one result.  It is NaN for diverged runs.
 
     >>> results = [{"loss": float(i)} for i in range(5)] + [{"diverged": "at step 3"}]
     >>> table = Table({"width": (4, 8), "seed": (0, 1, 2)}, results)
@@ -114,26 +114,26 @@ def sweep(
     executor: Executor | None = None,
     progress: bool = False,
 ) -> Table:
-    """Run `work` at every point of a grid, reusing runs that an interrupted sweep has saved; return the table.
+    """Run `work` at all points of a grid, except those with a saved result, and return all results as a `Table`.
 
-    work : called as work(alpha=..., width=..., seed=...), returns {name: number, text, list or array}.  The result must
-        depend only on the arguments.  For a process executor, `work` must be importable.
-    grid : {name: values}; values are numbers, text, True, False or None (inf is a number).  Every combination is a run.
-    together : the name of one axis.  `work` then receives a tuple of its values, to train them along the ensemble axis,
-        and returns a list with one result for each.  batch : the number of values per call.  Defaults to all.
+    work : a function that is called as work(alpha=..., width=..., seed=...) and returns {name: number, text, list or
+        array}.  The result must depend only on the arguments.  For a process executor, `work` must be importable.
+    grid : {name: values}, where values are numbers (or inf), text, True, False or None.  All combinations are run.
+    together : the name of one axis.  `work` then receives a tuple of its values, e.g. the seeds of an ensemble, and
+        returns a list with one result per value.  batch : the number of values per call.  Defaults to all.
     store : the folder for results.  It can contain runs of another grid of the same `work`.  Processes that use it at
-        the same time share the calls; each returns the whole table.
-    part : (i, n), to make only the calls i, i + n, i + 2 n, ... of this grid.  Missing runs are then {} in the table,
-        and ``results.json`` is written once none is missing.
+        the same time divide the calls among them, and each returns the whole table.
+    part : (i, n), to make only the calls i, i + n, i + 2 n, ... of this grid.  The result of a missing run is then {},
+        and ``results.json`` is not written until all runs are saved.
     executor : any `concurrent.futures.Executor`.  By default, calls run one after the other in this process.
     progress : True to show a bar with the remaining time on stderr, estimated from finished calls of each size.
 
     A run in which `work` raises FloatingPointError, as `mn.train` does if it diverges, is recorded as {"diverged":
-    message}.  If it ran together with others, each of them is rerun separately.  Any other error in `work` is raised
-    again with the grid point added; finished runs, and runs that an executor has started, are kept.  Raises ValueError
-    if the store belongs to another `work`, for a damaged record, NaN in a result, or an invalid grid.  Functions are
-    compared by name, and by the values that functools.partial, an object or a closure binds.  After editing a function,
-    use another folder, because the edit is not detected.
+    message}.  If the call contained several runs, each is repeated separately.  Any other error in `work` is raised
+    again, with a note that contains the arguments.  Finished runs, and runs that an executor has started, are kept.
+    Raises ValueError if the store belongs to another `work`, a record is damaged, a result contains NaN, or the grid is
+    invalid.  `work` is identified by its name and by the values that functools.partial, an object or a closure binds.
+    After editing it, use another folder, because the edit is not detected.
 
     >>> import tempfile
     >>> def power(base: int, exponent: tuple[int, ...]) -> list[dict[str, int]]:
