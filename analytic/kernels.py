@@ -4,7 +4,7 @@
     Theta(x, x') = sum_theta S df_i/dtheta(x) df_i/dtheta(x')   equal for every i, 0 between different outputs
 
 as all widths go to infinity (Lee et al. 2019, eqs. (12) and (4); Jacot et al. 2018).  The input kernel is x x' / d.
-S denotes the parametrization's learning-rate scales for gradient descent.  A step changes f by -lr Theta dL/df.
+S denotes the parametrization's learning-rate scales.  A step of gradient descent changes f by -lr Theta dL/df.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ LARGEST_SILENT_ERROR = 1e-8
 
 
 class Both(NamedTuple):
-    """Arrays for NNGP and NTK."""
+    """A pair of arrays for the NNGP and the NTK."""
 
     nngp: Array
     ntk: Array
@@ -121,49 +121,49 @@ def check_rates(spec: s.Sequential, parametrization: Parametrization, shape: Sha
 
 @dataclass(frozen=True)
 class Kernel:
-    """NNGP and NTK of an infinitely wide network, built by `kernel`.
+    """The NNGP and NTK of an infinitely wide network; built by `kernel`.
 
     All methods take NumPy or CuPy examples x : (N, *shape), float32 or float64, and return arrays of that library and
     precision.  Errors relative to sqrt(k(x, x) k(x', x')) are a few 1e-15, or a few 1e-7 in float32, even for nearly
     parallel, equal, opposite and zero rows.  `error` bounds the larger errors of activations without closed forms, and
-    of layers that amplify rounding errors of small angles (chaotic phase: erf, tanh at w_std >= 3).  After saturated
-    sigmoids (erf, sin) with pre-activations u, Theta depends on angles as small as 1 / |u|.  Its error can be |u| times
-    the precision if all rows (for sin, two rows) are nearly parallel.
+    of layers that amplify rounding errors of small angles (chaotic phase, as for erf and tanh at w_std >= 3).
+    After saturated sigmoids (erf, sin) with pre-activations u, Theta depends on angles as small as 1 / |u|.  Its error
+    can be |u| times the precision if all rows (for sin, two rows) are nearly parallel.
 
     Range: at every layer, a variance must be 0 or lie between 1e-306 and 1e306.  The inputs' |x| / sqrt(d) must lie
-    between 1e-153 and 1e153, and results must fit the inputs' precision.  With a random bias, rows below this range are
-    treated as 0.  Float32 results below 1e-38 have fewer digits.  Outside these ranges, a ValueError names the row.
+    between 1e-153 and 1e153, and results must fit the inputs' precision.  Otherwise, a ValueError names the row.  With
+    a random bias, rows below this range are treated as 0.  Float32 results below 1e-38 have fewer digits.
 
     If the network has convolutions or pooling, the recursion runs pixel by pixel on images (N, H, W, C) and sequences
     (N, L, C).  The NNGP is as accurate as for vectors, and so is the NTK of images that are equal, opposite or black.
-    For other images, the NTK depends on angles that are known only to the square root of the precision.  These are
-    angles between pixels that are nearly opposite before a kink, nearly parallel after pooling, or in collinear windows
-    of very different norm.  Many such angles cause errors of up to 1e-8 in the NTK (1e-3 in float32), and of up to 1e-9
-    (1e-4 in float32) in the NNGP of later layers.  Before a saturated sigmoid, opposite images shifted by a bias have
-    errors of |u|^2 times the precision. If the images' root mean squares differ by a factor R, errors grow by R times
-    float64's precision, unless the network is ReLU-like without biases.  A ValueError is raised if R > 1e8, or if a
-    root mean square is below 1e-135 or above 1e149.
+    For other images, the NTK depends on angles that are known only to the square root of the precision.  Such angles
+    occur between pixels that are nearly opposite before a kink of phi, nearly parallel after pooling, or in collinear
+    windows of very different norms.  Many of them cause errors of up to 1e-8 in the NTK (1e-3 in float32), and of up to
+    1e-9 (1e-4 in float32) in the NNGP of later layers.  If a bias shifts opposite images before a saturated sigmoid,
+    their errors are |u|^2 times the precision.  If the root mean squares of the images differ by a factor R, errors
+    grow by R times float64's precision, unless the network is ReLU-like without biases.  Raises ValueError if R > 1e8,
+    or if a root mean square is below 1e-135 or above 1e149.
 
-    On a CPU the bits of the result depend only on inputs, libraries and processor, not on the number of threads or
-    other work.  A call with `store` or `executor` gives the same bits as one without.
+    On a CPU, the bits of the result depend only on inputs, libraries and processor, not on the number of threads or the
+    load.  A call with `store` or `executor` gives the same bits as one without.
 
-    With Numba (`pip install minintk[fast]`), image kernels of closed-form activations take a fifth of the time. Small
-    kernels benefit only after Numba has been loaded.
+    With Numba (`pip install minintk[fast]`), image kernels of closed-form activations take a fifth of the time.  Small
+    kernels benefit only if Numba is already loaded.
 
     x2 : M examples; defaults to x1.  With `minintk.Dropout`, x2 always has its own masks, so K(x, x) of an example with
         itself appears only on the diagonal of k(x1), not of k(x1, x1) or k(x1, x1.copy()).
-    memory : bound, in bytes, on the memory that the call adds, including results; by default all free memory within
-        the control group's limit.  Loading Numba takes another 130 MB once, and compiling for its disk cache takes 40
-        MB.  MemoryError is raised before the pairs are computed if the result and the working arrays do not fit.
-    out : an array (for `both`, a pair) of the result's shape and precision, for instance a numpy.memmap.
+    memory : bound, in bytes, on the memory that the call adds, including results; by default all free memory within the
+        control group's limit.  Loading Numba needs another 130 MB once, and compilation for its disk cache 40 MB.
+        MemoryError is raised before the pairs are computed if the result and the working arrays do not fit.
+    out : an array (for `both`, a pair) that receives the result, of its shape and precision, e.g. a numpy.memmap.
     store : a folder for the result and a record of the finished blocks.  If the process is killed, the same call
         resumes and gives the same bytes; processes with the same store share the work (docs/long-runs.md).  The
         result is a read-only numpy.memmap of nngp.npy or ntk.npy in this folder.
     progress : called as progress(tiles done, tiles in total), from several threads but never concurrently.
     executor : a `concurrent.futures.Executor` that computes blocks of the result on one core each; this process's
-        threads by default.  Use an executor for other machines or many cores; on two cores, threads are as fast.
+        threads by default.  Use one to compute on other machines or many cores.  On two cores, threads are as fast.
 
-    Raises TypeError for integers or mixed libraries, and ValueError for a wrong shape, NaN or infinity.
+    Raises TypeError for integer arrays or mixed libraries, and ValueError for a wrong shape, NaN or infinity.
     """
 
     spec: s.Sequential
@@ -173,7 +173,7 @@ class Kernel:
         self, x1: Array, x2: Array | None = None, *, memory: int | None = None, out: Array | None = None,
         store: Store = None, progress: Progress | None = None, executor: Executor | None = None,
     ) -> Array:  # fmt: skip
-        """Compute K(x1, x2), (N, M), or K(x1, x1) without x2.
+        """Compute K(x1, x2), (N, M), or K(x1, x1) if x2 is None.
 
         >>> import numpy as np, minintk as mn
         >>> x = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
@@ -189,7 +189,7 @@ class Kernel:
         self, x1: Array, x2: Array | None = None, *, memory: int | None = None, out: Array | None = None,
         store: Store = None, progress: Progress | None = None, executor: Executor | None = None,
     ) -> Array:  # fmt: skip
-        """Compute Theta(x1, x2), (N, M), or Theta(x1, x1) without x2."""
+        """Compute Theta(x1, x2), (N, M), or Theta(x1, x1) if x2 is None."""
         wanted = Wanted((False, True), (None, out), memory, progress, self._warn)
         return self._kernels(x1, x2, wanted, store, executor)[1]
 
@@ -197,7 +197,7 @@ class Kernel:
         self, x1: Array, x2: Array | None = None, *, memory: int | None = None, out: tuple[Array, Array] | None = None,
         store: Store = None, progress: Progress | None = None, executor: Executor | None = None,
     ) -> Both:  # fmt: skip
-        """Compute (nngp, ntk), each (N, M), in one pass that costs little more than one kernel."""
+        """Compute (nngp, ntk), each (N, M), in one pass, which takes little longer than one kernel."""
         wanted = Wanted((True, True), out or (None, None), memory, progress, self._warn)
         return Both(*self._kernels(x1, x2, wanted, store, executor))
 
@@ -206,12 +206,12 @@ class Kernel:
 
             K(p, p') = E f(p) f'(p'),   Theta(p, p') = sum_theta S df(p)/dtheta df'(p')/dtheta
 
-        for one channel at pixel p of x and at p' of x', after a convolution or a pooling.  The mean over equal pixels
+        for one channel at pixel p of x and at p' of x', after a convolution or a pooling.  The mean over all p = p'
         gives `nngp` and `ntk`.  The mean over all pairs gives the kernels of the network followed by a `GlobalAvgPool`.
 
-        equal : True to compute only equal pixels, (N, M, H, W), which is fast if no earlier layer mixes pixels.
+        equal : True to compute only the pairs p = p', (N, M, H, W).  This is fast if no earlier layer mixes pixels.
         memory : as for `nngp`.   For sequences the shapes are (N, M, L, L') and (N, M, L).   Raises ValueError if the
-        network ends in vectors, and UnsupportedLayer if it has masks, because masks change K(p, p) of x with itself.
+        network ends in vectors, and UnsupportedLayer for Dropout, because its masks change K(p, p) of x with itself.
 
         >>> import numpy as np, minintk as mn
         >>> x = np.arange(6.0).reshape(1, 2, 3, 1)
@@ -241,7 +241,7 @@ class Kernel:
         return Both(*(xp.moveaxis(k.reshape((N, *grid, M, *grid)), 1 + len(grid), 1) for k in found))
 
     def diag(self, x: Array) -> Both:
-        """Compute the diagonals of both kernels, (N,) each, in O(N).  No series is used, so the only error is rounding.
+        """Compute the diagonals of both kernels, (N,) each, in O(N).  No series is used; all errors are rounding.
 
         >>> import numpy as np, minintk as mn
         >>> kernel(mn.Sequential(mn.Dense(512, w_std=2**0.5), mn.ReLU(), mn.Dense(1))).diag(np.eye(2))
@@ -253,11 +253,11 @@ class Kernel:
         return Both(xp.astype(rows.q, inputs.dtype), xp.astype(rows.theta, inputs.dtype))
 
     def derivatives(self, x1: Array, x2: Array | None = None) -> Derivatives:
-        """Compute both kernels' derivatives with respect to log w_std and log b_std, jointly in all layers, (N, M).
+        """Compute derivatives, (N, M), of both kernels with respect to log w_std and log b_std, shared by all layers.
 
-        Central differences in float64 take as long as four kernels and have relative errors of about 1e-9.
-        Raises MemoryError before any work if the result does not fit, and ValueError, naming the examples, if a
-        derivative overflows the inputs' precision.
+        The central differences in float64 need the time of four kernels and have relative errors of about 1e-9.  Raises
+        MemoryError before any work if the result does not fit, and ValueError, naming the examples, if a derivative
+        overflows the inputs' precision.
 
         >>> import numpy as np, minintk as mn
         >>> k = kernel(mn.Sequential(mn.Dense(512, w_std=2**0.5), mn.ReLU(), mn.Dense(1)))
@@ -337,7 +337,7 @@ class Kernel:
         return Kernel(s.as_sequential(scaled(self.spec, name, factor)), self.parametrization)
 
     def error(self, x: Array) -> float:
-        """Bound both kernels' errors for these rows at the worst angle, relative to sqrt(k(x, x) k(x', x')).
+        """Bound the errors of both kernels for the rows of x, at any angle, relative to sqrt(k(x, x) k(x', x')).
 
         No layer amplifies the quadratures' errors e_l, so the bound is 2 sum_l e_l; vectors add 4 eps sum_l (chi_{l+1}
         ... chi_L)^1/2, because chaos amplifies rounding errors of angles (docs/guide/activations.md).  Sign has no chi,
@@ -409,12 +409,12 @@ class Kernel:
 def kernel(spec: s.Layer, parametrization: Parametrization = DEFAULT_PARAMETRIZATION) -> Kernel:
     """Return the `Kernel` (NNGP and NTK) of `spec` at infinite width.
 
-    parametrization : provides Theta's learning-rate scales.  Theta depends only on the ratios of hidden widths; if the
-    scales make it depend on the widths, computing Theta raises UnsupportedLayer.  Without scales, Theta has no limit in
-    the standard and PyTorch parametrizations.  We then compute Theta for the spec's own widths, to first order; it
-    grows with the widths, as in neural-tangents.  If features move (`SpectralMuP`, `MeanField`), these are the kernels
-    at initialisation, and training changes Theta by order one.  The outputs' variance K is O(1/n), computed for the
-    spec's widths n.  Raises UnsupportedLayer if a layer has no rule or the limit is not this recursion.
+    parametrization : provides the learning-rate scales of Theta.  Theta may depend on hidden widths only through their
+    ratios; otherwise, computing it raises UnsupportedLayer.  The standard and PyTorch parametrizations have no scales,
+    so Theta has no limit.  It is then computed for the spec's own widths, to leading order, and grows with them, as in
+    neural-tangents.  If features move (`SpectralMuP`, `MeanField`), the kernels are those at initialisation, and
+    training changes Theta by order one.  The variance K of the outputs is then O(1/n), and is computed for the spec's
+    widths n.  Raises UnsupportedLayer if a layer has no rule, or if the limit does not follow this recursion.
 
     >>> import minintk as mn
     >>> kernel(mn.Sequential(mn.ReLU(), mn.Dense(1)))

@@ -1,9 +1,9 @@
-"""Compute the test loss of random-feature models and kernels against time, parameters and examples.
+"""Compute the test loss of random-feature models and kernels over time, for given numbers of parameters and examples.
 
     E loss(t) = (1 / 2 pi i)^2 int int e^{(s + s') t} E(s, s') / (s s') ds ds'       gradient flow
-    E loss    = E(ridge / N, ridge / N)                                              ridge; ridge -> 0: t -> infinity
+    E loss    = E(ridge / N, ridge / N)                                ridge regression; t -> infinity for ridge -> 0
 
-E(s, s') comes from `analytic.curves.equivalent`.
+`analytic.curves.equivalent` computes the deterministic equivalent E(s, s').
 """
 
 from __future__ import annotations
@@ -88,19 +88,19 @@ class LearningCurve:
 def learning_curve(
     modes: Modes, power: Any, *, width: float = inf, examples: float = inf, noise: float = 0.0
 ) -> LearningCurve:
-    """Return the learning curve of a random-feature model with `width` parameters and `examples` random examples.
+    """Return the learning curve of a random-feature model with `width` parameters, trained on `examples` examples.
 
-        f(x) = sum_i theta_i sum_k W_ki lambda_k^1/2 phi_k(x),    W_ki ~ N(0, 1/width),    theta from 0
+        f(x) = sum_i theta_i sum_k W_ki lambda_k^1/2 phi_k(x),    W_ki ~ N(0, 1/width),    theta(0) = 0
         width = inf: the kernel sum_k lambda_k phi_k(x) phi_k(x') itself
 
     modes : a spectrum from `sphere_modes`, `cube_modes`, `data_modes` or `power_law`.  power : (K,), the sum of v_k^2
-    over the functions of each level.  noise : the variance of the label noise in training and test.
+    over the functions of each level.  noise : the variance of the noise in training and test labels.
 
-    The formulas hold for Gaussian phi_k as width and examples grow; corrections are of order 1/width and 1/examples.
-    For other phi_k, the formulas are approximate, as for `eigenlearning`, which is the case width = inf, t = inf.  A
-    network in the lazy regime differs, because its kernel fluctuates and it has as many features as parameters.  Raises
-    ValueError unless powers are (K,) and >= 0, noise >= 0, and sizes whole numbers or inf.  Sources: Bordelon, Atanasov
-    and Pehlevan 2024 (flow), Paquette et al. 2024 (SGD), Simon et al. 2023 (ridge).
+    For Gaussian phi_k, the formulas hold for large width and many examples, with corrections of order 1/width and
+    1/examples.  For other phi_k, they are approximate.  `eigenlearning` is the case width = inf, t = inf.  A lazy
+    network of this width differs: its kernel fluctuates, and it has as many features as it has weights.  Raises
+    ValueError unless power is (K,) and >= 0, noise is >= 0, and width and examples are whole numbers or inf.  Sources:
+    Bordelon, Atanasov and Pehlevan 2024 (flow), Paquette et al. 2024 (SGD), Simon et al. 2023 (ridge).
 
     >>> from analytic import power_law
     >>> modes, power = power_law(1.5, 1.8, count=10_000)

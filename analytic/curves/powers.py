@@ -1,9 +1,9 @@
-"""Compute power-law spectra, the exponents of their learning curves, and the best width for a budget of compute.
+"""Compute power-law spectra, the exponents of their learning curves, and the optimal width for a compute budget.
 
     lambda_k = k^-alpha,    v_k^2 = k^-beta,    alpha, beta > 1
 
-Sources: Bordelon, Atanasov and Pehlevan 2024; Paquette et al. 2024.  Their alpha and beta are alpha/2 and
-(beta - alpha)/2 here.  With alpha > 1, only their phases Ia, II and III occur.
+Sources: Bordelon, Atanasov and Pehlevan 2024; Paquette et al. 2024.  The alpha and beta of Paquette et al. are alpha/2
+and (beta - alpha)/2 here.  For alpha > 1, only their phases Ia, II and III occur.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from minintk.validate import number, whole
 def power_law(alpha: float, beta: float, count: int = 10**6) -> tuple[Modes, Host]:
     """Return `count` modes lambda_k = k^-alpha and their power v_k^2 = k^-beta, as (modes, power).
 
-    Each of the first 200 modes is a level.  Each further level merges neighbours within 1 %, and has their mean
-    eigenvalue and summed power.  Raises ValueError unless alpha, beta > 1 and count is a whole number from 1 to 10^12.
+    Each of the first 200 modes is a level.  Each later level merges modes whose k differ by up to 1 %, with their mean
+    eigenvalue and total power.  Raises ValueError unless alpha, beta > 1 and 1 <= count <= 10^12 is whole.
 
     >>> modes, power = power_law(2.0, 1.5, count=1000)
     >>> modes.eigenvalue[:3].round(4), float(modes.multiplicity.sum()), round(float(power.sum()), 4)
@@ -83,11 +83,11 @@ def exponents(alpha: float, beta: float) -> Exponents:
 
 
 def compute_optimal(modes: Modes, power: Any, compute: Any, *, noise: float = 0.0) -> tuple[Host, Host]:
-    """Return the best width and its test loss for each budget compute = width x time of gradient flow, both (B,).
+    """Return the optimal widths and their test losses, both (B,), for budgets compute = width x time of gradient flow.
 
-    The loss is minimised over log width, from width 1 to the budget, within 1 %.  For power laws in phase III, gradient
-    flow has the exponents of phase II, because phase III is due to the noise of SGD.  Raises ValueError as
-    `learning_curve` does, and for a budget below 2.
+    The loss is minimised over log width, for widths from 1 to the budget, with a tolerance of 1 % in the width.  For
+    power laws in phase III, gradient flow has the exponents of phase II, because phase III is due to the noise of SGD.
+    Raises ValueError for a budget below 2 and for arguments that `learning_curve` rejects.
 
     >>> widths, losses = compute_optimal(*power_law(1.5, 1.8, 10_000), [100.0, 1000.0])
     >>> widths.round(), losses.round(3)

@@ -1,7 +1,7 @@
 """Compute a kernel's spectrum, and how much of each mode kernel regression learns from n examples.
 
 The eigenfunctions of a kernel that depends only on the angle are harmonics on the sphere and parities on the cube.  Let
-t = x.x' / (|x| |x'|) and k(x, x') = k(t), and take averages over the uniform distribution of inputs:
+k(x, x') = k(t) with t = x.x' / (|x| |x'|), and let E denote the mean over uniformly distributed inputs:
 
     sphere S^{d-1}, |x|^2 = d     level l: spherical harmonics of degree l, h_l = (2l+d-2)/l binom(l+d-3, l-1) of them
         lambda_l = E[k(t) P_l(t)],    t with density ~ (1 - t^2)^((d-3)/2),    P_l Gegenbauer polynomials, P_l(1) = 1
@@ -10,8 +10,8 @@ t = x.x' / (|x| |x'|) and k(x, x') = k(t), and take averages over the uniform di
         lambda_l = 2^-d sum_j binom(d, j) k(1 - 2j/d) p_l(j),    p_l Krawtchouk polynomials, p_l(0) = 1
         (d - l) p_{l+1} = (d - 2j) p_l - l p_{l-1}
 
-Functions of one level share one eigenvalue (Funk and Hecke), and sum_l h_l lambda_l = k(1).  For other distributions of
-inputs, use `data_modes`, the eigenvalues of a large sample's kernel matrix.
+All functions of a level have the same eigenvalue (Funk and Hecke), and sum_l h_l lambda_l = k(1).  For other input
+distributions, `data_modes` uses the eigenvalues of the kernel matrix of a large sample.
 
 Eigenlearning: expand the target in the eigenfunctions, f = sum_i v_i phi_i.  Kernel regression with ridge on n random
 examples gives f^ = sum_i v^_i phi_i.  Averaged over draws of the examples,
@@ -22,10 +22,10 @@ examples gives f^ = sum_i v^_i phi_i.  Averaged over draws of the examples,
     training error = (ridge / (n kappa))^2 test error
 
 The first line is a conservation law.  Without ridge, the learnabilities of all modes add up to exactly n for any kernel
-and every draw.  The rest is exact for Gaussian eigenfunctions as n and the numbers of modes grow together.
-For pure noise on 10 equal modes, with n = 8 and no ridge, E0 = 5, but the mean over draws is 1 + n / (10 - n - 1) = 9.
-For other eigenfunctions, measurements are close to the formulas.  (Simon, Dickens, Karkada and DeWeese 2023; Bordelon,
-Canatar and Pehlevan 2020; Jacot et al. 2020.)
+and every draw.  The other lines are exact for Gaussian eigenfunctions in the joint limit of large n and multiplicities.
+At finite n they are not: for pure noise on 10 equal modes, n = 8 and no ridge, E0 = 5, but the mean over draws is 1 + n
+/ (10 - n - 1) = 9.  For other eigenfunctions, measured errors are close to these formulas.  (Simon, Dickens, Karkada
+and DeWeese 2023; Bordelon, Canatar and Pehlevan 2020; Jacot et al. 2020.)
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Modes:
     """Eigenvalues by level l = 0, 1, ...
 
     eigenvalue : (K,).  multiplicity : (K,), the number of eigenfunctions of each level, a float because it can be huge.
-    rest : k(1) minus the sum of the eigenvalues, i.e. the trace of the omitted levels, or 0.
+    rest : the trace of the omitted levels, k(1) - sum_l h_l lambda_l, or 0 if this is zero up to rounding.
     """
 
     eigenvalue: Host
@@ -64,11 +64,11 @@ def sphere_modes(kernel: AngularKernel, d: int, degree: int, *, kind: Kind = "nt
 
     kernel : `analytic.kernel(spec)`, or any function k(t) of the cosine t in [-1, 1].  Square-root singularities at +-1
         are resolved, because the quadrature variable is the angle.
-    kind : which of the two kernels of a Kernel to use.
+    kind : "nngp" or "ntk", the kernel that is used if `kernel` is a `Kernel`.
 
-    An eigenvalue below 1000 eps E|k(t) P_l(t)| is lost in rounding and set to zero.  In high dimensions this happens at
-    low degrees, because the cosine of random inputs is small.  Raises ValueError for d < 2, a negative degree, or a
-    kernel that is not finite.
+    An eigenvalue below 1000 eps E|k(t) P_l(t)| is lost in rounding and set to zero.  In high dimensions this happens
+    even at low degrees, because the cosine between random inputs is small.  Raises ValueError for d < 2, a negative
+    degree, or a kernel that is not finite.
 
     >>> modes = sphere_modes(lambda t: 1 + 3 * t, d=3, degree=2)     # 3 t = 3 x.x'/|x||x'|, three functions
     >>> modes.eigenvalue.round(12), modes.multiplicity
@@ -95,7 +95,7 @@ def sphere_modes(kernel: AngularKernel, d: int, degree: int, *, kind: Kind = "nt
 
 
 def cube_modes(kernel: AngularKernel, d: int, *, kind: Kind = "ntk") -> Modes:
-    """Return eigenvalues of levels 0 ... d for uniform inputs on {-1, 1}^d; arguments and errors as in `sphere_modes`.
+    """Return the eigenvalues of levels 0 ... d on the cube {-1, 1}^d.  Arguments and errors are as in `sphere_modes`.
 
     >>> modes = cube_modes(lambda t: (10 * t) ** 2, d=10)            # (x.x')^2 = 10 + 2 sum of pairs of coordinates
     >>> modes.eigenvalue[:4].round(12), modes.multiplicity[:4]
@@ -122,7 +122,7 @@ def data_modes(kernel: Array, y: Array) -> tuple[Modes, Host]:
 
     kernel : (M, M), of all examples.  y : (M, C), the targets.  Returns (modes, power), with one level per mode and
     power : (M,), v_i^2 summed over outputs.  `eigenlearning(modes, n).test_error(power)` predicts the squared error for
-    n << M examples.  Eigenvalues that are zero up to rounding become zero.  Errors are as in `gradient_flow`.
+    n << M examples.  Eigenvalues that are zero up to rounding are set to 0.  Raises the exceptions of `gradient_flow`.
 
     >>> modes, power = data_modes(np.diag([2.0, 4.0]), np.array([[1.0], [3.0]]))
     >>> modes.eigenvalue, power
@@ -207,10 +207,10 @@ class Eigenlearning:
 
 
 def eigenlearning(modes: Modes, n: int, *, ridge: float = 0.0) -> Eigenlearning:
-    """Return each level's learnability from n >= 1 random examples by regression with k + ridge I.
+    """Return the learnability of each level from n >= 1 random examples, for regression with k + ridge I.
 
-    Levels that `modes` omits (modes.rest in total) are too small to be learned and act as ridge.  Raises ValueError if
-    eigenvalues are negative beyond rounding, and, without ridge, if n >= the number of modes (all are then learned).
+    Levels that `modes` omits are not learned; their trace, modes.rest, acts as additional ridge.  Raises ValueError for
+    eigenvalues that are negative beyond rounding, and for n >= the number of modes without ridge.
 
     >>> modes = Modes(np.array([1.0, 0.1]), np.array([1, 100]))
     >>> learned = eigenlearning(modes, 20)

@@ -1,16 +1,16 @@
-"""Predict the test loss for another number of examples from the kernel and targets of one sample, without fitting.
+"""Predict the test loss for another number of examples, without fitting, from the kernel and targets of one sample.
 
 Let mu_i be the eigenvalues of the kernel of n examples, b = Q'y the targets in its eigenbasis, and w_i = 1/(mu_i +
-delta).  At ridge delta, the sample has the scale kappa, and its deterministic equivalents are
+delta).  At ridge delta, the sample gives the quantities of `analytic.curves.equivalent` as
 
     kappa = 1 / sum w            p = sum L_k^2 = n - (sum w)^2 / sum w^2        q0 + sigma2 = sum b^2 w^2 / sum w^2
 
-With another ridge, N examples have the same kappa and therefore the same p and q0, but another loss:
+N examples have the same kappa, and therefore the same p and q0, at another ridge.  This ridge and the loss are
 
     ridge = delta + (N - n) kappa            E(N, ridge) = (q0 + sigma2) / (1 - p / N)
 
-N = n is generalised cross-validation (Golub, Heath and Wahba 1979; Jacot et al. 2020 for kernels).  `predict_loss`
-raises for a kappa below 1 / sum 1/mu, which n examples do not resolve.  docs/learning-curves.md derives these formulas.
+N = n gives generalised cross-validation (Golub, Heath and Wahba 1979; Jacot et al. 2020 for kernels).  `predict_loss`
+raises ValueError if kappa < 1 / sum 1/mu, because n examples do not resolve it (docs/learning-curves.md).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from minintk.validate import number, whole
 
 
 def predict_loss(kernel: Array, y: Array, *, examples: int, ridge: float) -> float:
-    """Return the test loss E |f(x) - y|^2 of regression with k + ridge I on `examples` new examples.
+    """Return the test loss E |f(x) - y|^2 of regression with k + ridge I, if it is trained on `examples` examples.
 
-    kernel : (n, n), of the sample.  y : (n, C), its targets, which include the noise.  The error is that of
-    `eigenlearning`, of order 1/n, plus sampling noise.  Raises ValueError if ridge < (examples - n) / sum 1/mu, because
-    the sample then does not resolve kappa: use a larger sample or more ridge.
+    kernel : (n, n), of the sample.  y : (n, C), the sample's targets with noise.  The prediction has the error of
+    `eigenlearning`, which is of order 1/n, and sampling noise.  Raises ValueError if ridge < (examples - n) / sum 1/mu,
+    because the sample then does not resolve kappa.  In this case, use a larger sample or more ridge.
 
     >>> import minintk as mn
     >>> x = np.random.default_rng(0).standard_normal((400, 20)) / 20**0.5

@@ -256,22 +256,22 @@ class _Regressor(MultiOutputMixin, RegressorMixin, _Network):  # type: ignore[mi
 
 @dataclass(eq=False, repr=False)
 class NTKRegressor(_Regressor, _Trained):
-    """Kernel regression with an ensemble of infinitely wide networks, all layers trained by gradient flow up to `time`.
+    """Regression by an ensemble of infinitely wide networks with all layers trained by gradient flow up to `time`.
 
-    spec : a `minintk` spec.  By default, `depth` hidden layers with `activation`, w_std and b_std, for grid search.
+    spec : a `minintk` spec; by default, a network of `depth` hidden layers with `activation`, w_std and b_std.
     image_shape : (H, W, C), the shape of a row of X, for convolutional specs.
     ridge : penalty on the weights' movement, relative to the mean of Theta(x, x) unless relative=False; or "loo".
-    landmarks : number or indices of examples for `solve(by="landmarks")`, which takes O(N M) and gives only the mean.
-    time : lr x steps on L = 1/(2N) sum |f - y|^2, or the number of steps if lr is the network's own; inf is the limit.
-    normalize_y : divide the centred targets by their standard deviation, and scale predictions back.
+    landmarks : number or indices of examples for `solve(by="landmarks")`, which gives only the mean, in O(N M).
+    time : lr x steps on L = 1/(2N) sum |f - y|^2, or the number of steps if `lr` is passed; inf is the end of training.
+    normalize_y : True to divide the centred targets by their standard deviation and to rescale the predictions.
 
-    Standard deviations and covariances are those of f over initialisations, without noise, so they do not give
-    intervals for new targets.  They scale with the prior and not with y: standardise y, or pass normalize_y=True.  For
-    calibrated intervals, use GaussianProcessRegressor(NetworkKernel() + WhiteKernel(), normalize_y=True).
+    Standard deviations and covariances are those of f over initialisations, without noise, so they are not prediction
+    intervals.  They are proportional to the scale of the prior, not of y, so standardise y or pass normalize_y=True.
+    For calibrated intervals, use GaussianProcessRegressor(NetworkKernel() + WhiteKernel(), normalize_y=True).
 
     Attributes: kernel_, the `Kernel`; ridge_, the absolute ridge; mean_ and std_, (C,), the offsets and scales of the
-    targets.  With ridge=0, equal rows predict the mean of their targets.  Raises UnsupportedLayer if a spec has no
-    kernel, and ValueError if the kernel is singular and rounding hides the limit.  Lee et al. 2019, eqs. (14) to (16).
+    targets.  With ridge=0, repeated rows are fitted by the mean of their targets.  Raises UnsupportedLayer if a spec
+    has no kernel, and ValueError if a singular kernel's limit is lost in rounding.  Lee et al. 2019, eqs. (14) to (16).
 
     >>> import numpy as np
     >>> X = np.linspace(-1, 1, 9)[:, None]
@@ -287,8 +287,8 @@ class NNGPRegressor(_Regressor):
     """Bayesian regression with an infinitely wide network at random initialisation as the prior.
 
     Arguments, attributes and the scale of standard deviations are as in `NTKRegressor`.  ridge : the variance of the
-    noise in y, normalised if normalize_y=True, relative to the mean of K(x, x) unless relative=False; or "loo".
-    Standard deviations are those of f given the data, without noise.  Lee et al. 2019, eq. (13).
+    noise in y (or in the normalised y), relative to the mean of K(x, x) unless relative=False; or "loo".  Standard
+    deviations are those of f given the data, without noise.  Lee et al. 2019, eq. (13).
     """
 
     ridge: float | Literal["loo"] = 1e-3
@@ -329,10 +329,10 @@ class _Classifier(ClassifierMixin, _Network):  # type: ignore[misc]
 
 
 class NTKClassifier(_Classifier, _Trained):
-    """Classification by `NTKRegressor`, with its arguments except normalize_y, on a 0/1 target column per class.
+    """Classification by `NTKRegressor` with a 0/1 target column per class, and with its arguments except normalize_y.
 
-    A class's probability is the share of outputs N(mean, scale_^2 I) in which it is largest.  scale_ minimises the
-    log-loss on means from leave-one-out or generalised cross-validation, with one added example of all labels.
+    A class has the probability that its output is the largest, for outputs N(mean, scale_^2 I).  scale_ minimises the
+    log-loss of means from leave-one-out or generalised cross-validation, with one extra example of all labels.
 
     >>> import numpy as np
     >>> X = np.linspace(-1, 1, 41)[:, None]
@@ -354,10 +354,10 @@ class NNGPClassifier(_Classifier):
 class NetworkKernel(theirs.Kernel):  # type: ignore[misc]
     """K ("nngp") or Theta ("ntk") of a wide network, as a kernel of `sklearn.gaussian_process` with derivatives.
 
-    w_std, b_std : factors on all w_std and b_std of the spec.  Without a spec, the scales of `depth` hidden layers.
-    Scikit-learn maximises the evidence over both within their bounds, using `Kernel.derivatives`.  "fixed" excludes a
-    scale, and b_std=0 stays 0.  Choose depth and activation by grid search.  The kernel combines with others, e.g.
-    NetworkKernel() + WhiteKernel().  With erf, outputs are bounded: use ConstantKernel() * NetworkKernel(...).
+    w_std, b_std : factors of all w_std and b_std of the spec; without a spec, w_std and b_std of `depth` hidden layers.
+    Scikit-learn maximises the evidence over both within their bounds, using `Kernel.derivatives`.  It does not fit
+    "fixed" scales and b_std=0.  Choose depth and activation by grid search.  Kernels can be combined, as in
+    NetworkKernel() + WhiteKernel().  Outputs of erf networks are bounded: use ConstantKernel() * NetworkKernel(...).
 
     >>> import numpy as np
     >>> from sklearn.gaussian_process import GaussianProcessRegressor

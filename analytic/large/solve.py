@@ -81,26 +81,26 @@ def solve(
     landmarks: Any = None, weight: Array | None = None, tol: float = 1e-8, store: Store = None,
     executor: Executor | None = None, progress: bool = False,
 ) -> Solved:  # fmt: skip
-    """Compute f(x) = k(x, X) (k(X, X) + ridge I)^-1 y, the mean of `posterior`, for kernels that exceed the memory.
+    """Compute f(x) = k(x, X) (k(X, X) + ridge I)^-1 y, the mean of `posterior`, if the kernel does not fit in memory.
 
-    kernel, x, y, ridge, kind : as in `posterior`; memory contains only a few panels of 2048 rows of the kernel.
+    kernel, x, y, ridge, kind : as in `posterior`; only a few panels of 2048 rows of the kernel are in memory.
     by : "cholesky" factorises the kernel on the host; if the kernel is not positive definite, the error names the
         pivot.  "landmarks" minimises the same squared error, sum_i w_i |f(x_i) - y_i|^2 + ridge |f|^2, over functions
-        f = k(., z) a; this is an approximation in O(N M).
+        f = k(., z) a, where z are the landmarks.  This is an approximation in O(N M) operations.
     landmarks : for by="landmarks", the number (default 5000) or the indices of examples.   weight : w, (N,), or ones.
-    tol : the residual |y - (K + ridge I) a| / |y| at which the iteration stops, for each column of y.
+    tol : the iteration stops if |y - (K + ridge I) a| / |y| is at most tol for each column of y.
     store : a folder for the kernel, its factor and the state.  If the process is killed, the same call resumes and
         gives the same bytes (docs/large-kernels.md).  Without a store, the factor is in memory (N^2 / 2 numbers), and
         each step recomputes the blocks of the kernel.
-    executor : computes the blocks of the kernel, which the steps read from `store`.  A dask client's executor also
-        factorises on its workers, which need access to the folder (docs/clusters.md).
+    executor : computes the blocks of the kernel, which the steps read from `store`.  The workers of a dask client's
+        executor also compute the factor, for which they need access to the folder (docs/clusters.md).
     progress : show progress bars with the remaining time on stderr.
 
     Raises ValueError for arguments that `posterior` rejects, landmarks that are not examples, a kernel that is not
-    positive definite, a residual of 1 or more, or a store of another kernel.  Raises MemoryError or OSError, before
-    the work, if memory or disk is too small.  Warns if tol is not reached.  A second process that starts the same
-    solve in a folder helps with the kernel, waits for the factor, and returns the result.  Sources: Hestenes and
-    Stiefel 1952; Golub and Ye 1999 (beta); Rudi, Carratino and Rosasco 2017, eqs. (8) and (13) (landmarks).
+    positive definite, a residual of 1 or more, or a store of another kernel.  Raises MemoryError or OSError, before the
+    computation, if memory or disk space is insufficient.  Warns if tol is not reached.  A second process with the same
+    solve and store helps with the kernel, waits for the factor, and returns the result.  Sources: Hestenes and Stiefel
+    1952; Golub and Ye 1999 (beta); Rudi, Carratino and Rosasco 2017, eqs. (8) and (13) (landmarks).
 
     >>> import numpy as np, minintk as mn, analytic as an
     >>> x = np.random.default_rng(0).standard_normal((20, 5))

@@ -9,8 +9,8 @@ lr gamma0 sigma_l / sqrt(n) sum_ic g^{l+1}_c(s) e_ic(s) h^l_i(s)' to W^l.  Over 
     g^l(k)     = xi(k)  + lr gamma0 sigma_l^2 sum_s G^{l+1}(k, s) e(s)' h^l(s)     xi  = sigma_l/sqrt(n) W^l(0)' g^{l+1}
 
 The kernels over time, H^l(k, s) = h^l(k) h^l(s)' / n : (r, r) and likewise G^l : (C, C), self-average.  W^l(0) enters
-both chi and xi.  As n -> infinity, chi is the sum of a Gaussian u of covariance sigma_l^2 H^l, independent for every
-neuron, and a response to g^{l+1} through h^l.  The same is true of xi:
+both chi and xi.  As n -> infinity, chi is the sum of a Gaussian u, which is independent across neurons and has the
+covariance sigma_l^2 H^l, and of a response to g^{l+1} through h^l.  The same is true of xi:
 
     chi = u + gamma0 sigma_l^2 A^l g^{l+1},    A^l(k, s) = (1/gamma0) dh^l(k)/dr(s),     cov u = sigma_l^2 H^l
     xi  = r + gamma0 sigma_l^2 B^{l+1} h^l,    B^l(k, s) = (1/gamma0) dg^l(k)/du(s),     cov r = sigma_l^2 G^{l+1}
@@ -23,9 +23,9 @@ neuron then obeys two linear equations:
 
     H = M U M' + gamma0^2 A R A'    G = N R N' + gamma0^2 B U B'    f = E[h g'] / gamma0 = M U B' + A R N'   (U = cov u)
 
-The equations close at both ends: H^0 = I, A^0 = 0, G^{L+1} = I, B^{L+1} = 0.  Row k depends only on earlier rows, so no
-iteration is needed.  Each step takes one sweep up and one down, and is exact for descent at any rate.  At gamma0 = 0,
-M = N = I, H and G are constant, and f follows descent with the NTK.  (Bordelon, Pehlevan 2022 iterate on a time grid.)
+The boundary values are H^0 = I, A^0 = 0, G^{L+1} = I, B^{L+1} = 0.  Row k depends only on earlier rows, so no
+iteration is needed.  One pass up and one pass down the layers gives each step of descent exactly, at any rate.  At
+gamma0 = 0, M = N = I, H and G are constant, and f follows descent with the NTK.  (Bordelon, Pehlevan 2022 iterate.)
 """
 
 from __future__ import annotations
@@ -130,13 +130,13 @@ def deep_linear_limit(
     """Run full-batch gradient descent on L = 1/(2N) sum |f - y|^2 of an infinitely wide linear network of any depth.
 
     spec : mn.Sequential(mn.Dense(n, w_std=...), ..., mn.Dense(C, w_std=...)); hidden widths have no effect.
-    x : (N, d), y : (N, C).  gamma0 >= 0 : how much features move; 0 is descent with the NTK.  lr : t = lr * steps.  At
-    width n, the weights' rate is lr gamma0^2 n (`analytic.limits.linear_problem`).  The result differs from gradient
-    flow by c_1 lr + c_2 lr^2 + ...
+    x : (N, d), y : (N, C).  gamma0 >= 0 : the strength of feature learning; 0 gives descent with the NTK.
+    lr : the learning rate, with t = lr * steps.  It corresponds to lr gamma0^2 n for the weights at width n
+    (`analytic.limits.linear_problem`).  The result differs from gradient flow by c_1 lr + c_2 lr^2 + ...
 
-    With r = rank of x, a step takes O(L (r + C) ((r + C) steps)^2) operations; 100 steps of 5 inputs and two hidden
-    layers take .07 s.  Raises UnsupportedLayer for activations or biases, and ValueError for invalid shapes, lr or
-    gamma0.  Raises MemoryError, before any work, if memory is short, and FloatingPointError if the descent diverges.
+    If x has rank r, a step takes O(L (r + C) ((r + C) steps)^2) operations.  For example, 100 steps of 5 inputs and two
+    hidden layers take .07 s.  Raises UnsupportedLayer for activations or biases, and ValueError for invalid shapes, lr
+    or gamma0.  Raises MemoryError, before any work, if memory is short, and FloatingPointError if the descent diverges.
 
     >>> import numpy as np, minintk as mn
     >>> spec = mn.Sequential(mn.Dense(512), mn.Dense(512), mn.Dense(1))

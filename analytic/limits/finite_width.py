@@ -1,4 +1,4 @@
-"""Compute exact first and second moments, at initialisation and finite width, of one input's output and tangent kernel.
+"""Compute exact moments of the output and the tangent kernel at one input, for finite widths at initialisation.
 
 The network has no biases.  phi(z) = d(z) z with gates d that depend only on the sign of z (ReLU, LeakyReLU, Abs, none).
 z^{l+1} = s_l W^l h^l with W ~ N(0, 1), s_l^2 = sigma_l^2 / n_l, h^l = d^l z^l, and delta^l = df/dz^l for one output f:
@@ -6,8 +6,8 @@ z^{l+1} = s_l W^l h^l with W ~ N(0, 1), s_l^2 = sigma_l^2 / n_l, h^l = d^l z^l, 
     hatTheta(x, x) = sum_{l = 0 ... L} s_l^2 |h^l|^2 |delta^{l+1}|^2
 
 The gates can be replaced by fair coins that are independent of the weights.  Negating a neuron's row of W^l and column
-of W^{l+1} flips its gate, while each term remains the same function of weights and gates.  This leaves a product
-of Gaussian matrices, over which we average one at a time.  With m2 = E d^2, m4 = E d^4 (ReLU: 1/2, 1/2),
+of W^{l+1} flips its gate, and each term remains the same function of weights and gates.  This leaves a product of
+Gaussian matrices, which we average over one matrix at a time.  With m2 = E d^2, m4 = E d^4 (ReLU: 1/2, 1/2),
 
     E |h^{l+1}|^4 = s_l^4 (3 n m4 + n (n-1) m2^2) E |h^l|^4,      n = n_{l+1},      E |delta^l|^4 likewise, downwards
     p = E (tr P P')^2,  q = E tr (P P')^2   of P = d^m s W ... s W d^{l+1}, from p = n m4 + n (n-1) m2^2, q = n m4:
@@ -73,10 +73,10 @@ SLOPES: dict[type[s.Layer], float] = {s.Identity: 1.0, s.ReLU: 0.0, s.Abs: -1.0}
 
 
 def finite_width(spec: s.Layer) -> FiniteWidth:
-    """Return the exact moments of a bias-free network of ReLU, LeakyReLU, Abs or no activations, at its spec's widths.
+    """Return the exact moments of a network without biases, and with ReLU, LeakyReLU, Abs or no activations.
 
-    The moments are for one input, one output (hatTheta_cc), and the NTK parametrization, whose learning-rate scales are
-    all 1.  Raises UnsupportedLayer for biases and other layers, and ValueError if there is no hidden layer.
+    The moments are for the spec's widths, one input, one output (hatTheta_cc), and the NTK parametrization with scales
+    1.  Raises UnsupportedLayer for biases or other layers, and ValueError if there is no hidden layer.
 
     >>> import minintk as mn
     >>> for n in (10, 1000):

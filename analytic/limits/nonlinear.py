@@ -1,26 +1,26 @@
 """Compute feature learning at infinite width, for any activation and depth, from sampled neurons (mean-field theory).
 
-The scales are as in `analytic.limits.linear_problem`: f is 1/(gamma0 sqrt(n)) f_net minus its initial value, with rate
-lr gamma0^2 n.  The hidden layers are h^l and phi^l = phi(h^l), and the drive is e = (y - f)/N.  The backward signals of
-each output are z^l at phi^l, and g^l = gamma0 n df/dh^l = phi'(h^l) z^l at h^l.  Sums over s run over earlier steps,
+The scales are as in `analytic.limits.linear_problem`: f is 1/(gamma0 sqrt(n)) f_net minus its initial value, with the
+rate lr gamma0^2 n.  The hidden layers are h^l and phi^l = phi(h^l), and the drive is e = (y - f)/N.  Each output has
+backward signals z^l at phi^l and g^l = gamma0 n df/dh^l = phi'(h^l) z^l at h^l.  Sums over s run over earlier steps,
 examples and outputs.  A step adds lr gamma0 sigma_l/sqrt(n) sum g^{l+1} e phi^l' to W^l.  Let chi = sigma_l/sqrt(n)
 W^l(0) phi^l, xi = sigma_l/sqrt(n) W^l(0)' g^{l+1}, Phi^l = phi^l . phi^l / n and G^l = g^l . g^l / n over time.  Then
 
     h^{l+1}(k) = chi(k) + lr gamma0 sigma_l^2 sum_{s<k} Phi^l(k, s) e(s) g^{l+1}(s)
     z^l(k)     = xi(k)  + lr gamma0 sigma_l^2 sum_{s<k} G^{l+1}(k, s) e(s) phi^l(s)
 
-As n -> infinity, the kernels self-average.  A layer's neurons become independent samples of one process, with Gaussian
-fields u, r and responses to the signals that W^l(0) carried earlier (Bordelon and Pehlevan 2022):
+As n -> infinity, the kernels self-average.  The neurons of a layer become independent samples of one process, with
+Gaussian fields u, r and responses to the signals that W^l(0) transmitted earlier (Bordelon and Pehlevan 2022):
 
     chi = u + gamma0 sigma_l^2 sum_{s<k}  A^l(k, s) g^{l+1}(s)       A^l = <d phi^l(k) / dr(s)> / gamma0
     xi  = r + gamma0 sigma_l^2 sum_{s<=k} B^{l+1}(k, s) phi^l(s)     B^l = <d g^l(k) / du(s)> / gamma0
     cov u = sigma_l^2 Phi^l,    cov r = sigma_l^2 G^{l+1},           f = <phi^L z^L> / gamma0
 
-Steps are finite, so B has a term at s = k, <phi''(h) z> / gamma0.  It is 0 only at the start, when z is independent
-of h.  For ReLU, phi'' is a delta function.  Stein's lemma, sum_s <dg(k)/du(s)> cov(u(s), u(t)) = <g(k) u(t)>, gives the
-responses without phi'', as covariances of known samples.  For samples, the result is the conditional law of a Gaussian
-matrix given some of its products (`DeferredGaussian`).  Therefore n samples are, in law, a network of width n whose
-(n, n) weights are never drawn.  As for this network, results differ from the limit by O(n^-1/2), and means by c / n.
+Steps are finite, so B has a term at s = k, <phi''(h) z> / gamma0.  It is 0 only at the start, when z is independent of
+h.  For ReLU, phi'' is a delta function.  Stein's lemma, sum_s <dg(k)/du(s)> cov(u(s), u(t)) = <g(k) u(t)>, gives the
+responses without phi'', as covariances of known samples.  For n samples, chi and xi then have the conditional law of a
+Gaussian matrix given some of its products (`DeferredGaussian`).  Therefore n samples are, in law, a network of width n
+whose (n, n) weights are never drawn.  Like it, they differ from the limit by O(n^-1/2), and their means by c / n.
 
 Gradient flow up to a time t is the limit lr -> 0 with lr * steps = t; the error of descent is O(lr).
 """
@@ -218,21 +218,21 @@ def feature_learning_limit(
     spec: s.Layer, x: Array, y: Array, *, gamma0: float, lr: float | SGD | Adam, steps: int, samples: int,
     rng: np.random.Generator, x_test: Array | None = None,
 ) -> FeatureLearningLimit:  # fmt: skip
-    """Run full-batch descent on L = 1/(2N) sum |f - y|^2 for an infinitely wide network whose features move.
+    """Run full-batch descent on L = 1/(2N) sum |f - y|^2 for an infinitely wide network that learns features.
 
     spec : mn.Sequential(mn.Dense(n), mn.Tanh(), ..., mn.Dense(C)), with any activations, with or without biases; hidden
-    widths have no effect.  x : (N, d), y : (N, C), x_test : (M, d).  gamma0 > 0 : how much features move; 1 is
-    `mn.MeanField()`, and 0 would be `gradient_descent` with the NTK.  lr : t = lr * steps; at width n, the weights have
-    the rate lr gamma0^2 n (`analytic.limits.linear_problem`).  `lr` can be `mn.SGD(lr, momentum)` or `mn.Adam(lr)`.  At
-    width n, Adam trains `mn.Centred(net, theta0, 1 / gamma0)` with `mn.MeanField()`, the rate lr gamma0 and eps = 0.
+    widths have no effect.  x : (N, d), y : (N, C), x_test : (M, d).  gamma0 > 0 : strength of feature learning; 1 is
+    `mn.MeanField()`, and gamma0 -> 0 gives the NTK.  lr : learning rate, with t = lr * steps; or `mn.SGD(lr, momentum)`
+    or `mn.Adam(lr)`.  At width n, the rate for the weights is lr gamma0^2 n (`analytic.limits.linear_problem`), and
+    Adam trains `mn.Centred(net, theta0, 1 / gamma0)` with `mn.MeanField()`, the rate lr gamma0 and eps = 0.
     samples : neurons per hidden layer, in 16 groups whose spread gives standard errors of order samples^(-1/2).  The
     bias is of order 16 / samples, which is much smaller.
 
-    The work is O(samples m^2) for m <= C (N + M)(steps + 1) independent features: 64,000 samples, 4 examples, 20 steps
-    and two hidden layers take 3 s.  Adam needs samples^2 / 8 more bytes, and samples^2 / 16 more operations per step.
-    Raises UnsupportedLayer for other layers or an activation without a derivative, ValueError for invalid shapes,
-    gamma0, lr or samples, and TypeError for a seed as rng or another optimiser.  Raises MemoryError, before any work,
-    if memory is too small, and FloatingPointError if the descent diverges.
+    The work is O(samples m^2) for m <= C (N + M)(steps + 1) independent features.  For example, 64,000 samples, 4
+    examples, 20 steps and two hidden layers take 3 s.  Adam then needs samples^2 / 8 more bytes, and samples^2 / 16
+    more operations per step.  Raises UnsupportedLayer for other layers or an activation without a derivative,
+    ValueError for invalid shapes, gamma0, lr or samples, and TypeError if rng is a seed or lr another optimiser.
+    Raises MemoryError, before any work, if memory is short, and FloatingPointError if the descent diverges.
 
     >>> import numpy as np, minintk as mn
     >>> spec = mn.Sequential(mn.Dense(512), mn.ReLU(), mn.Dense(512), mn.ReLU(), mn.Dense(1))
