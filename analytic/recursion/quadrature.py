@@ -296,7 +296,7 @@ class Quadrature(Dual):
             """Return the coefficients up to degree n, plus one that represents all higher degrees."""
             first = [xp.concatenate((h[:, : n + 1], remainder(xp, h[:, : n + 1])), axis=1) for h in (a, b)]
             first[1] *= slope
-            odd = not bool(xp.any(xp.abs(first[0][:, ::2]) > 1e-16))
+            odd = not bool(xp.any(xp.abs(first[0][:, ::2]) > 1e-14))  # rounding in BLAS is below 1e-15
             if odd:  # then phi' and n are even
                 first[1][:, n], first[1][:, n + 1] = xp.hypot(first[1][:, n], first[1][:, n + 1]), 0
             used_a, used_b = (tuple(bool(u) for u in xp.any(xp.abs(h) > 1e-16, axis=0)) for h in first)

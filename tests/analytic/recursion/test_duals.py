@@ -13,6 +13,7 @@ import pytest
 
 import analytic as an
 import minintk as mn
+from analytic.recursion import quadrature
 from analytic.recursion.steep import Steep
 from minintk.arrays import array_namespace
 from minintk.layers.activation import Pointwise, pointwise
@@ -239,6 +240,18 @@ def test_large_preactivations_state_their_error(w_std: float, monkeypatch: pytes
         assert off[5:8].max() < 1e-12
         assert np.all(off[[8, 9]] <= 1.1 * off[[3, 1]] + 1e-12)  # tanh is odd, tanh' even: one term covers both
     assert error < 1e-11 or off.max() > error / 50  # the NTK's stated error is not too large
+
+
+def test_rounding_does_not_hide_that_tanh_is_odd(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some BLAS libraries return even coefficients of 1e-16, with which phi' would have an odd extra term."""
+    right = quadrature.hermite
+    monkeypatch.setattr(Steep, "of", staticmethod(lambda *_: None))
+    monkeypatch.setattr(quadrature, "hermite", lambda *given: right(*given) + 5e-16)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = an.kernel(mn.Sequential(mn.Dense(1, w_std=10.0), mn.Tanh(), mn.Dense(1))).both(pair(1.0, 1.0, -1.0))
+    for k in found:
+        assert k[0, 1] == pytest.approx(-k[0, 0], rel=1e-12)
 
 
 def test_a_softer_kink() -> None:
