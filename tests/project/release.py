@@ -126,12 +126,14 @@ def files_hash(row: str) -> str:
 
 
 def python_of(row: str) -> str | None:
-    """Return the path of the Python that runs a row, or None if that Python is not on the PATH."""
+    """Return the path of the Python that runs a row, or None if it is neither on the PATH nor in pyenv."""
     if (found := re.search(r"\d\.\d+$", row)) is None:
         return sys.executable if os.environ.get("VIRTUAL_ENV") is None else shutil.which("python3")
-    python = shutil.which(f"python{found[0]}")
-    works = python and subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0
-    return python if works else None
+    folders = [None, *map(str, Path.home().glob(f".pyenv/versions/{found[0]}.*/bin"))]
+    for python in (shutil.which(f"python{found[0]}", path=folder) for folder in folders):
+        if python and subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0:
+            return python
+    return None
 
 
 def run(row: str) -> Record:
@@ -139,9 +141,10 @@ def run(row: str) -> Record:
     python, start, at = python_of(row), time.monotonic(), time.strftime("%Y-%m-%d %H:%M")
     head, files = git("rev-parse", "--short", "HEAD"), files_hash(row)
     where = f"Python {re.search(r'[0-9.]+$', row)[0] if 'newest' in row else platform.python_version()}"  # type: ignore[index]
-    where += f", NumPy {version('numpy')}, SciPy {version('scipy')}" if "newest" not in row else ", newest packages"
+    others = ", newest packages" if "newest" in row else ", lowest packages" if row == "lowest" else ""
+    where += others or f", NumPy {version('numpy')}, SciPy {version('scipy')}"
     if python is None:
-        return Record(row, head, files, None, 0.0, at, where, "this Python is not on the PATH")
+        return Record(row, head, files, None, 0.0, at, where, "this Python is neither on the PATH nor in pyenv")
     if "newest" in row:
         shutil.rmtree(ROOT / ".venv-newest", ignore_errors=True)  # made by another Python
     log = FOLDER / f"{row}.log"
