@@ -292,8 +292,8 @@ class Kernel:
         """Return the kernel of f_1 + f_2 for independent networks (`minintk.Sum`): K_1 + K_2, Theta_1 + Theta_2.
 
         `c * k` and `k / c` multiply or divide K and Theta by c > 0, for the network sqrt(c) f or f / sqrt(c).  `k *
-        other` and `k ** 2` return the elementwise K_1 K_2 and Theta_1 K_2 + K_1 Theta_2, the kernels of f_1 f_2
-        (`minintk.Product`), pixel by pixel if the networks end in pixels.  The results have their own spec and work in
+        other` and `k ** 2` are the kernels of f_1 f_2 (`minintk.Product`): K = K_1 K_2, Theta = Theta_1 K_2 + K_1
+        Theta_2, elementwise, or per pixel if the networks end in pixels.  The results have their own spec and work in
         posterior, ensemble and estimators.  Raises ValueError if parametrizations differ or c <= 0.  Raises
         UnsupportedLayer for a sum if neither network ends in weights, and for a product if neither has weights.
 

@@ -28,7 +28,7 @@ class Dataset:
     image_shape : (H, W, C) if the examples are images, even if they are stored flat.
     dtype : the dtype of `x` if raw contains bytes, otherwise the dtype of raw.
 
-    `raw` and `labels` are not copied, so that a `numpy.memmap` can be used, which is read from disk when accessed.
+    `raw` and `labels` are read during use and not copied, so they can be files that are mapped by `numpy.memmap`.
     Raises TypeError or ValueError if the arrays do not match each other or contain NaN or infinity.
 
     >>> data = Dataset(np.eye(3), np.array([0, 1, 1]), classes=("cat", "dog"))

@@ -1,4 +1,4 @@
-"""Compare infinite convolutional kernels on every array library with NumPy: values, library and dtype."""
+"""Test that infinite convolutional kernels have NumPy's values, and the inputs' library and dtype."""
 
 from __future__ import annotations
 

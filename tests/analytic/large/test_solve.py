@@ -156,7 +156,7 @@ def test_only_one_half_of_a_stored_kernel_is_read() -> None:
 
 
 class Killed(Exception):
-    """Raised to simulate a kill of the process."""
+    """Raised in place of killing the process."""
 
 
 def files(folder: Path) -> dict[str, bytes]:

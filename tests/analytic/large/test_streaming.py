@@ -47,7 +47,7 @@ def record_of(folder: Path) -> Path:
 
 
 class Killed(Exception):
-    """Raised to simulate a kill of the process."""
+    """Raised in place of killing the process."""
 
 
 @pytest.mark.parametrize("against", [False, True], ids=["symmetric", "two sets"])

@@ -124,7 +124,7 @@ def test_descent_is_the_loop(p: Problem, t: int) -> None:
 
 
 class Planted(GradientFlow):
-    """Gradient flow with another g_t(mu)."""
+    """Gradient flow with e^(-lr t mu / N) replaced by `wrong`."""
 
     wrong: Callable[[A, A, float], A]  # (t, mu, lr / N) -> e^(-lr t mu / N), or a mistaken version of it
 

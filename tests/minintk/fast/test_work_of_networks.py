@@ -55,7 +55,7 @@ def test_a_large_product_is_split_and_nothing_is_computed_twice() -> None:
     assert sorted(back) == sorted(
         [first // 8] * 8 + [second // 16] * 32 + [256 * 1024 * 3]
     )  # layer 1: dW; layer 2: dW and dx; layer 3: dW
-    with counted(dense, "matmul_into", multiplied) as busy:  # the pieces are the same if other cores are busy
+    with counted(dense, "matmul_into", multiplied) as busy:  # the same pieces even if other cores are busy
         threads.alone(net, theta, x)
     assert busy == there
 
