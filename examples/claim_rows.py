@@ -37,7 +37,8 @@ class Row:
         """Return the row as a dictionary, including its verdict, its rule and, for an undecided row, `Claim.more`."""
         tested = self.agrees or Claim("", ((1.0, 1.0),))
         more = None if tested.agrees is not None or isnan(tested.more) else float(f"{tested.more:.3g}")
-        return vars(self) | {"agrees": tested.agrees, "rule": tested.rule, "more": more}
+        verdict = {True: "agrees", False: "differs", None: "undecided"}[tested.agrees] if tested.rule else ""
+        return vars(self) | {"agrees": tested.agrees, "verdict": verdict, "rule": tested.rule, "more": more}
 
 
 def finish(s: Setting, found: Found, rows: Sequence[Row], draw: Callable[[Any], None]) -> Found:

@@ -14,8 +14,6 @@ from minintk.lab.cli.options import DATA, DEVICE, FAILED, OK, SEED, command, opt
 from minintk.lab.cli.terminal import coloured, console, print_table
 from minintk.validate import whole
 
-ROW, SAYS = ("claim", "paper", "here"), {True: "agrees", False: "differs", None: "undecided"}
-
 
 @command(
     "train",
@@ -43,7 +41,8 @@ def _train(args: Namespace) -> int:
     net = named.network(args.network, x.shape[1:], y.shape[1], args.width)
     rng = np.random.default_rng(whole("seed", args.seed, 0))
     steps = args.epochs * (len(x) // max(1, args.batch_size))
-    lr = WarmUp(warm := max(1, steps // 20), then=Cosine(args.lr, max(1, steps - warm)))
+    warm = max(1, steps // 20)
+    lr = WarmUp(warm, then=Cosine(args.lr, max(1, steps - warm)))
     folder, title = args.out or f"minintk-{args.network}", f"{args.network} on {sets[0].name}, {net.size:,} parameters"
     print(f"{title}; {len(x):,} images to train on, {len(test[0]):,} to test")
     run = fit(
@@ -82,9 +81,10 @@ def _reproduce(args: Namespace) -> int:
     if args.data is not None and not Path(args.data).is_dir():
         raise ValueError(f"data expects a folder with MNIST's or CIFAR-10's files, got {args.data!r}")
     paths = scripts(args.names)
-    device_namespace(device := args.device or ("gpu" if args.scale == "paper" else "cpu"))  # raises if there is none
-    screen, failed, done = console(160), [], 0
+    device = args.device or ("gpu" if args.scale == "paper" else "cpu")
+    device_namespace(device)  # raises an error immediately if there is no such device
     options = {"data": args.data, "scale": args.scale, "device": device, "part": args.part}
+    screen, failed, done = console(160), [], 0
     try:
         for name, found in rerun(paths, args.out, images=args.set, **options):
             done += 1
@@ -92,8 +92,8 @@ def _reproduce(args: Namespace) -> int:
                 print(f"{args.prog}: error: {paths[name].name} failed", file=sys.stderr)
                 failed.append(name)
                 continue
-            rows = [[*(escape(row[h]) for h in ROW), SAYS[row["agrees"]] * bool(row["rule"])] for row in found["table"]]
-            print_table(screen, f"{name}, {found['data']}: {args.out}", (*ROW, "verdict"), rows)
+            rows = [[escape(row[cell]) for cell in ("claim", "paper", "here", "verdict")] for row in found["table"]]
+            print_table(screen, f"{name}, {found['data']}: {args.out}", ("claim", "paper", "here", "verdict"), rows)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"{done} of {len(paths)} scripts are done, in {args.out}") from None
     if failed:

@@ -239,7 +239,7 @@ out = Path(sys.argv[sys.argv.index("--out") + 1])
 if "{name}" == "broken":
     sys.exit("no data there")
 out.mkdir(parents=True, exist_ok=True)
-row = {{"claim": "a claim", "paper": "[1]", "here": " ".join(sys.argv[1:]), "rule": "near", "agrees": None}}
+row = {{"claim": "a claim", "paper": "[1]", "here": " ".join(sys.argv[1:]), "verdict": "undecided"}}
 name = "{name}-mnist" if "--data" in sys.argv else "{name}"
 (out / f"{{name}}.json").write_text(json.dumps({{"table": [row], "data": "its data"}}))
 command_line = main = SIZES = lambda *_: None
