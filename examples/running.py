@@ -7,12 +7,12 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from inspect import Parameter, formatannotation, signature
+from inspect import Parameter, signature
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
 from time import perf_counter
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 from resuming import PLACE
@@ -132,12 +132,12 @@ def flags(name: str, asked: Sequence[Parameter]) -> list[str]:
     return [f"--{flag.replace('_', '-')}" for flag in (name, *others)]
 
 
-def kind_of(parameter: Parameter) -> dict[str, Any]:
-    """Return the keywords of `add_argument` for a parameter of `main`, a number or a tuple of numbers."""
-    said = parameter.annotation if isinstance(parameter.annotation, str) else formatannotation(parameter.annotation)
-    many, kind = said.startswith("tuple"), said.removeprefix("tuple[")
-    read = {"int": int, "float": float}.get(kind.partition(",")[0].partition(" ")[0], str)
-    return {"type": read, "metavar": parameter.name[:1].upper()} | ({"nargs": "+"} if many else {})
+def kind_of(name: str, hint: Any) -> dict[str, Any]:
+    """Return the keywords of `add_argument` for a parameter of `main` whose type `hint` is a number or a tuple."""
+    if type(None) in get_args(hint):
+        hint = get_args(hint)[0]
+    read = next((kind for kind in (int, float) if kind in (hint, *get_args(hint))), str)
+    return {"type": read, "metavar": name[:1].upper()} | ({"nargs": "+"} if get_origin(hint) is tuple else {})
 
 
 def command_line(main: Main, sizes: Mapping[str, Mapping[str, Any]], doc: str | None, name: str) -> None:
@@ -151,9 +151,11 @@ def command_line(main: Main, sizes: Mapping[str, Mapping[str, Any]], doc: str | 
     parser.add_argument("--part", metavar="I/N", help="only part I of N of the runs, I from 0, as in a job array")
     parser.add_argument("--first-seed", type=int, default=0, metavar="S", help="draw other networks, from seed S (0)")
     own = parser.add_argument_group("sizes, instead of those of --scale")
-    asked = list(signature(main).parameters.values())[1:]
+    asked, hints = list(signature(main).parameters.values())[1:], get_type_hints(main)
     for parameter in asked:
-        own.add_argument(*flags(parameter.name, asked), dest=parameter.name, **kind_of(parameter))
+        own.add_argument(
+            *flags(parameter.name, asked), dest=parameter.name, **kind_of(parameter.name, hints[parameter.name])
+        )
     args = parser.parse_args()
     if os.environ.pop("MININTK_ENDS_WITH_STDIN", ""):
         _die_with_stdin()
@@ -190,6 +192,5 @@ def command_line(main: Main, sizes: Mapping[str, Mapping[str, Any]], doc: str | 
     for row in found["table"]:
         print(f"- {row['claim']}\n      paper {row['paper']}\n      here  {row['here']}")
         if row["rule"]:
-            answer = {True: "agrees", False: "differs", None: "undecided"}[row["agrees"]]
-            print(f"      {answer}: {row['rule']}")
+            print(f"      {row['verdict']}: {row['rule']}")
     print("{seconds:.0f} s, {core seconds:.0f} s of one core, earlier calls included".format(**spent), f"in {out}")

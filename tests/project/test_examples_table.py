@@ -194,14 +194,17 @@ def test_sizes_on_the_command_line(shared: Any, tmp_path: Path, monkeypatch: pyt
     running = importlib.import_module("running")
     asked: dict[str, Any] = {}
 
-    def main(s: Any, widths: "tuple[int, ...]", members: int = 3, eta: "float" = 0.5) -> dict[str, Any]:
-        asked.update(widths=widths, members=members, eta=eta, first=s.first_seed, factors=s.factors)
+    def main(
+        s: Any, widths: "tuple[int, ...]", members: int = 3, eta: "float" = 0.5, ends: "tuple[float, ...] | None" = None
+    ) -> dict[str, Any]:
+        asked.update(widths=widths, members=members, eta=eta, ends=ends, first=s.first_seed, factors=s.factors)
         return {"table": []}
 
-    given = ["--widths", "8", "16", "--seeds", "4", "--first-seed", "1000", "--out", str(tmp_path)]
+    given = ["--widths", "8", "16", "--seeds", "4", "--ends", "1", "--first-seed", "1000", "--out", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", ["script", *given])
     running.command_line(main, {"small": {"widths": (2,)}, "paper": {"widths": (32,), "members": 8}}, None, "one")
-    assert asked == {"widths": [8, 16], "members": 4, "eta": 0.5, "first": 1000, "factors": {"width": 2, "seeds": 2}}
+    numbers = {"widths": [8, 16], "members": 4, "eta": 0.5, "ends": [1.0]}
+    assert asked == numbers | {"first": 1000, "factors": {"width": 2, "seeds": 2}}
 
 
 def test_starters_that_end_together_keep_the_result(
