@@ -54,6 +54,24 @@ def test_each_part_stops_what_it_is_there_for(does: str, stopped_by: set[str], t
         assert survives(part, does, file, tmp_path / "home") == (part not in stopped_by), part
 
 
+@pytest.mark.parametrize(
+    ("event", "error"),
+    [
+        ("'open', spare, 'r', 0", None),
+        ("'open', spare, 'w', 0", "PermissionError"),
+        ("'ctypes.call_function', ctypes._cast_addr, ()", None),
+        ("'ctypes.call_function', ctypes._cast_addr + 1, ()", "PermissionError"),
+        ("'import', '_interpreters', None, None, None, None", "ImportError"),
+    ],
+)
+def test_events_of_python_3_14(event: str, error: str | None, tmp_path: Path) -> None:
+    """Test events that readline, ctypes and concurrent.futures raise from 3.14 on.  Readline's have no flags."""
+    does = f"import sys; spare = wall.opened(['numpy'])[0][0] + '/spare'; sys.audit({event})"
+    as_error = f"try: sys.audit({event})\nexcept {error} as e: assert type(e) is {error}\nelse: 1 / 0"
+    does = does if error is None else does.rpartition("; ")[0] + "\n" + as_error
+    assert survives(HOOK, does, tmp_path, tmp_path / "home")
+
+
 @linux
 def test_the_whole_says_what_is_up(tmp_path: Path) -> None:
     says = "assert wall.close_in(home, ['numpy'], 2**32, 60).startswith('Landlock ')"
