@@ -39,6 +39,8 @@ def overall(verdicts: Iterable[Outcome]) -> Outcome:
     return "fail" if "fail" in found else "undecided" if "undecided" in found else "pass"
 
 
+LINEARISED_TOLERANCE = 1e-9
+"""Allowed relative difference between a trained linearised network and its closed form, in float64."""
 FAMILY_WISE_ERROR, MARGIN, RESOLUTION = 0.01, 0.05, 0.25
 
 

@@ -85,22 +85,22 @@ def _verify_mup(args: Namespace) -> int:
         findings.append(found)
     verdict, path = overall(found.verdict for found in findings), laws.write(findings, args.out, args.command)
     passed = sum(found.verdict == "pass" for found in findings)
-    screen.print(
-        f"{coloured(verdict)}: {passed} of {len(findings)} rows hold, controls included; {laws.LEVELS} report: {path}"
-    )
+    said = f"{passed} of {len(findings)} rows hold, controls included; {laws.LEVELS} report: {path}"
+    screen.print(f"{coloured(verdict)}: {said}")
     return STATUS[verdict]
 
 
 def _show(result: Result) -> None:
     """Print the tables of claims and z-scores, and the verdict."""
-    from analytic.verify.claims import FAMILY_WISE_ERROR, SUMMARY
+    from analytic.verify.claims import FAMILY_WISE_ERROR, LINEARISED_TOLERANCE, SUMMARY
 
-    screen = console(110)
+    screen, heads = console(110), ("what", "theory b", "fitted b", "95 % interval", "verdict")
     for activation, study in result.studies.items():
         rows = [(row.claim.title, *row.cells, coloured(row.verdict)) for row in study.rows]
-        columns = "what", "theory b", "fitted b", "95 % interval", "verdict"
-        print_table(screen, f"{activation}: error ~ n^b in the width n", columns, rows)
+        print_table(screen, f"{activation}: error ~ n^b in the width n", heads, rows)
         tests = [(test.title, *test.cells, coloured(test.verdict)) for test in study.tests]
+        exact = "all", f"{study.linearised:.0e}", f"≤ {LINEARISED_TOLERANCE:.0e}", coloured(study.verdicts[-1])
+        tests.append(("not a z: linearised network − its closed form, relative", *exact))
         who = f"{study.ensemble.f.shape[1]} trained networks of width {study.ensemble.width}"
         columns = "what", "t (steps)", "z", "wanted", "verdict"
         print_table(screen, f"{activation}: {who} against eqs. (14), (15) of Lee et al. 2019", columns, tests)

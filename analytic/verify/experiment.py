@@ -13,7 +13,7 @@ import numpy as np
 from analytic.kernels import kernel
 from analytic.training.dynamics import max_learning_rate
 from analytic.training.gp import Ensemble, Kind, ensemble
-from analytic.verify.claims import CLAIMS, Claim, JudgedClaim, Score, critical_z, judge, overall
+from analytic.verify.claims import CLAIMS, LINEARISED_TOLERANCE, Claim, JudgedClaim, Score, critical_z, judge, overall
 from analytic.verify.networks import Trajectory, errors, hidden_part, linearised_training_error, trained_networks
 from analytic.verify.problem import ACTIVATIONS, N_TEST, N_TRAIN, Problem, network_spec, problem
 from analytic.verify.scores import covariance_z, mean_z, scale_z
@@ -34,8 +34,6 @@ Z_SCORES = 2 * len(TIMES)
 """Number of z-scores per activation: the initial kernel, the covariance at every time, the mean at all times but 0."""
 SCORED_IMAGES = 8
 """Number of test images whose joint distribution is tested."""
-LINEARISED_TOLERANCE = 1e-9
-"""Allowed relative difference between a trained linearised network and its closed form, in float64."""
 
 
 def default_members(width: int) -> int:

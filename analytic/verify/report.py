@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from analytic.verify.claims import FAMILY_WISE_ERROR, MARGIN, RESOLUTION, SUMMARY
-from analytic.verify.experiment import LINEARISED_TOLERANCE, SCORED_IMAGES, Result, Study
+from analytic.verify.claims import FAMILY_WISE_ERROR, LINEARISED_TOLERANCE, MARGIN, RESOLUTION, SUMMARY
+from analytic.verify.experiment import SCORED_IMAGES, Result, Study
 from analytic.verify.problem import N_TEST, N_TRAIN
 from minintk.files.pages import page
 from minintk.files.writing import made_folder, write_atomically

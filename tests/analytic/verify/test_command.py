@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import minintk as mn
 from analytic import verify
 from analytic.kernels import Both, Kernel
 from analytic.training.gp import Ensemble, ensemble
-from analytic.verify import experiment, networks
+from analytic.verify import command, experiment, networks
 from analytic.verify.claims import CLAIMS, Score, critical_z, judge
 from analytic.verify.problem import ACTIVATIONS, N_LINE, N_TEST, N_TRAIN, network_spec, problem
 from analytic.verify.report import html
@@ -308,6 +309,15 @@ def test_a_run_finds_nothing_against_the_theory(result: verify.Result) -> None:
     assert {test.verdict for test in result.studies["erf"].tests} == {"pass"}
     assert len(result.studies["erf"].rows) == len(CLAIMS) - 1  # no hidden weights at depth 1
     assert len(result.studies["erf"].tests) == experiment.Z_SCORES + 2
+
+
+def test_every_check_is_printed(result: verify.Result, capsys: pytest.CaptureFixture[str]) -> None:
+    """The terminal shows one row for each check, and the linearised network's row if only this check fails."""
+    command._show(result)
+    rows = re.findall(r"(pass|undecided) *$", capsys.readouterr().out, re.MULTILINE)
+    assert len(rows) == len(result.verdicts)
+    command._show(replace(result, studies={name: replace(s, linearised=1e-3) for name, s in result.studies.items()}))
+    assert len(re.findall(r"closed form.* 1e-03 .* fail", capsys.readouterr().out)) == len(result.studies)
 
 
 def test_a_run_is_determined_by_its_seed() -> None:
