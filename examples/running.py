@@ -141,7 +141,10 @@ def kind_of(name: str, hint: Any) -> dict[str, Any]:
 
 
 def command_line(main: Main, sizes: Mapping[str, Mapping[str, Any]], doc: str | None, name: str) -> None:
-    """Run main(setting, **sizes[scale]) with the settings of the command line, and print its table."""
+    """Run main(setting, **sizes[scale]) with the settings of the command line, and print its table.
+
+    Raise TypeError if a parameter of `main` has no type.
+    """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", default="examples-out", metavar="DIR", help="folder for figure, numbers and runs")
     parser.add_argument("--data", metavar="DIR", help="folder with MNIST or CIFAR-10; without it, the digits inside")
@@ -152,10 +155,10 @@ def command_line(main: Main, sizes: Mapping[str, Mapping[str, Any]], doc: str | 
     parser.add_argument("--first-seed", type=int, default=0, metavar="S", help="draw other networks, from seed S (0)")
     own = parser.add_argument_group("sizes, instead of those of --scale")
     asked, hints = list(signature(main).parameters.values())[1:], get_type_hints(main)
-    for parameter in asked:
-        own.add_argument(
-            *flags(parameter.name, asked), dest=parameter.name, **kind_of(parameter.name, hints[parameter.name])
-        )
+    for p in asked:
+        if p.name not in hints:
+            raise TypeError(f"main of {name}.py: expected a type for every size, such as {p.name}: int, got none")
+        own.add_argument(*flags(p.name, asked), dest=p.name, **kind_of(p.name, hints[p.name]))
     args = parser.parse_args()
     if os.environ.pop("MININTK_ENDS_WITH_STDIN", ""):
         _die_with_stdin()

@@ -205,6 +205,8 @@ def test_sizes_on_the_command_line(shared: Any, tmp_path: Path, monkeypatch: pyt
     running.command_line(main, {"small": {"widths": (2,)}, "paper": {"widths": (32,), "members": 8}}, None, "one")
     numbers = {"widths": [8, 16], "members": 4, "eta": 0.5, "ends": [1.0]}
     assert asked == numbers | {"first": 1000, "factors": {"width": 2, "seeds": 2}}
+    with pytest.raises(TypeError, match="a type for every size, such as n: int, got none"):
+        running.command_line(lambda s, n: {"table": []}, {"small": {"n": 2}}, None, "one")
 
 
 def test_starters_that_end_together_keep_the_result(

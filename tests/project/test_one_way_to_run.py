@@ -31,7 +31,7 @@ def root_of(data, number, seed):
         raise FloatingPointError("diverged in step 7")
     return [{{"root": number**0.5 + s}} for s in seed]
 
-def main(s, numbers):
+def main(s, numbers: int):
     runs = s.sweep(root_of, {{"number": range(numbers), "seed": (0, 1)}}, together="seed", data=s.data)
     roots = {{str(n): interval(runs["root"][n]) for n in range(numbers)}}
     def draw(plt):
