@@ -175,7 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--one-variant", action="store_true", help="the same variant for all, as build.py student makes"
     )
     parser.add_argument("--csv", type=Path, default=Path("grades.csv"), metavar="FILE", help="the table (grades.csv)")
-    parser.add_argument("--alike", type=float, default=0.6, metavar="PART", help="of the code that two share (0.6)")
+    parser.add_argument("--alike", type=float, default=0.6, metavar="PART", help="least part of a script shared by a pair (0.6)")
     args = parser.parse_args(arguments)
     assignment, began = load(args.assignment), time.perf_counter()
     seed = Path(args.seed[1:]).read_text(encoding="utf-8").strip() if args.seed.startswith("@") else args.seed
@@ -190,7 +190,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             rows = whole_class(assignment, args.folder, seed, args.csv, one=args.one_variant, names=names)
         except ValueError as error:
             parser.error(str(error))
-        print(f"{len(rows)} submissions in {time.perf_counter() - began:.0f} s, in {args.csv}")
+        print(f"{len(rows)} students in {time.perf_counter() - began:.0f} s, in {args.csv}")
     for part, one, other in pairs(assignment, args.folder, args.alike):
         print(f"alike  {part:.0%}  {one}  {other}")
     return 0

@@ -172,7 +172,7 @@ class _Network(BaseEstimator):  # type: ignore[misc]
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         limit, C = self._limit, len(self.mean_)
         if wanted and self.landmarks is not None:
-            raise ValueError("a spread expects landmarks=None: landmarks approximate the mean alone")
+            raise ValueError("return_std and return_cov expect landmarks=None: landmarks approximate the mean alone")
         x = _examples(X.astype(limit.ensemble.x.dtype, copy=False), self.image_shape)
         early: Any = partial(limit.ensemble.predict, t=self._time, kind=self._kind)
         found = (limit.predict if self._time == inf else early)(x, **wanted)
@@ -216,7 +216,7 @@ class _Network(BaseEstimator):  # type: ignore[misc]
         return left[rows], self._Y[rows], self._w[rows]
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class _Trained(_Network):
     """Base class of networks that are trained for a given time."""
 
@@ -399,7 +399,7 @@ class NetworkKernel(theirs.Kernel):  # type: ignore[misc]
         check_wanted(self.kind)
         if self.spec is None:
             return kernel(network(self.depth, self.activation, self.w_std, self.b_std))
-        return kernel(scaled(scaled(self.spec, "w_std", self.w_std), "b_std", self.b_std))
+        return kernel(scaled(scaled(s.as_sequential(self.spec), "w_std", self.w_std), "b_std", self.b_std))
 
     def __call__(self, X: Any, Y: Any = None, eval_gradient: bool = False) -> Any:
         """Return k(X, Y), (N, M).  With eval_gradient, append d / d log b_std and d / d log w_std, (N, N, free)."""

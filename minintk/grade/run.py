@@ -104,7 +104,7 @@ class Grade:
     @property
     def sandbox(self) -> str:
         """Return the line about the sandbox that every report contains: the warning, or the mechanisms in use."""
-        return self.warning or f"closed in by {self.wall}" * bool(self.wall)
+        return self.warning or f"confined by {self.wall}" * bool(self.wall)
 
     @property
     def score(self) -> float:

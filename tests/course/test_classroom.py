@@ -48,7 +48,7 @@ def test_a_class_becomes_one_table(tmp_path: Path, capsys: pytest.CaptureFixture
     said = capsys.readouterr().out
     assert f"alike  100%  {handed / 'ada.py'}  {handed / 'dan.py'}" in said
     assert "not graded: gus.txt is no script" in said
-    assert re.search("^sandbox: (closed in by|NO WALL)", said, re.MULTILINE)
+    assert re.search("^sandbox: (confined by|NO WALL)", said, re.MULTILINE)
     listed = [*words, "--names", str(names)]
     for refused, text, more in ((words, "--names FILE", "hal.py"), (listed, r"got \['hal'\]", "hal.py"),
                                 (listed, r"second one for \['ada.ipynb'\]", "ada.ipynb")):  # fmt: skip

@@ -3,6 +3,7 @@
 import pickle
 import sys
 import warnings
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -427,6 +428,11 @@ def test_what_is_refused() -> None:
     ):
         with pytest.raises((ValueError, NotImplementedError, TypeError), match=says):
             model.fit(x, y)
+    for wrong in (partial(an.NTKRegressor, None, 1e-3), partial(an.NTKClassifier, None, 1e-3)):
+        with pytest.raises(TypeError, match="takes from 1 to 2 positional arguments but 3 were given"):
+            wrong()  # the second would have been `time`
+    with pytest.raises(TypeError, match="expected a spec such as"):
+        an.NetworkKernel("relu")(x)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="return_std or return_cov, got both"):
         an.NTKRegressor().fit(x, y).predict(x, return_std=True, return_cov=True)
     with pytest.raises(ValueError, match="two classes or more, got one class, 'a'"):
@@ -437,7 +443,7 @@ def test_what_is_refused() -> None:
             model.fit(x, y, how.get("sample_weight"))
     with pytest.raises(ValueError, match="expects landmarks=None, for it needs"):
         an.NTKRegressor(ridge="loo", landmarks=3).fit(x, y)
-    with pytest.raises(ValueError, match="a spread expects landmarks=None"):
+    with pytest.raises(ValueError, match="return_std and return_cov expect landmarks=None"):
         an.NTKRegressor(landmarks=3).fit(x, y).predict(x, return_std=True)
     for sign in (-1, 0):
         with pytest.raises(ValueError, match=r"sample_weight expects numbers >= 0|at least one non-zero"):
