@@ -175,7 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--one-variant", action="store_true", help="the same variant for all, as build.py student makes"
     )
     parser.add_argument("--csv", type=Path, default=Path("grades.csv"), metavar="FILE", help="the table (grades.csv)")
-    parser.add_argument("--alike", type=float, default=0.6, metavar="PART", help="least part of a script shared by a pair (0.6)")
+    parser.add_argument("--alike", type=float, default=0.6, metavar="PART", help="least part that two share (0.6)")
     args = parser.parse_args(arguments)
     assignment, began = load(args.assignment), time.perf_counter()
     seed = Path(args.seed[1:]).read_text(encoding="utf-8").strip() if args.seed.startswith("@") else args.seed

@@ -50,8 +50,9 @@ def _lines(what: str, total: float, say: Callable[[str], None], every: float = 1
         done += amount
         now = perf_counter()
         if done >= total or now - last >= every:
-            last, left = now, (now - start) * (total - done) / done if done else float("inf")
-            say(f"{what}: {min(done / total, 1):.0%}, {now - start:.0f} s, {max(left, 0):.0f} s left")
+            last, spent = now, now - start
+            left = f", {max(spent * (total / done - 1), 0):.0f} s left" if done > 0.02 * total else ""
+            say(f"{what}: {min(done / total, 1):.0%}, {spent:.0f} s{left}")
 
     return advance
 

@@ -97,7 +97,7 @@ def _show(result: Result) -> None:
     screen, heads = console(110), ("what", "theory b", "fitted b", "95 % interval", "verdict")
     for activation, study in result.studies.items():
         rows = [(row.claim.title, *row.cells, coloured(row.verdict)) for row in study.rows]
-        print_table(screen, f"{activation}: error ~ n^b in the width n", heads, rows)
+        print_table(screen, f"{activation}: error ~ n^b from n = {study.rows[0].fit.widths[0]:.0f} on", heads, rows)
         tests = [(test.title, *test.cells, coloured(test.verdict)) for test in study.tests]
         exact = "all", f"{study.linearised:.0e}", f"≤ {LINEARISED_TOLERANCE:.0e}", coloured(study.verdicts[-1])
         tests.append(("not a z: linearised network − its closed form, relative", *exact))

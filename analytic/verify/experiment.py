@@ -231,7 +231,7 @@ def score(run: Trajectory, expected: Ensemble, critical: float) -> list[Score]:
         tests.append(Score("covariance of f_t, eq. (15)", t, z_cov, critical))
     for name, wrong in {"last layer alone": scores(times, "nngp"), "clock 4 times slow": scores(times // 4)}.items():
         z, t = max((max(pair), t) for t, pair in zip(TIMES, wrong, strict=True) if t)
-        tests.append(Score(f"a wrong theory, to be refused: {name}", t, z, critical, control=True))
+        tests.append(Score(f"refuses a wrong theory: {name}", t, z, critical, control=True))
     return tests
 
 

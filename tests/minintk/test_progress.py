@@ -24,10 +24,12 @@ def test_a_line_every_ten_seconds_and_at_the_end(monkeypatch: pytest.MonkeyPatch
 
 
 def test_work_of_unequal_parts_counts_by_its_amount(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, lines = iter([0.0, 10.0]), list[str]()
+    clock, lines = iter([0.0, 10.0, 20.0]), list[str]()
     monkeypatch.setattr(progress, "perf_counter", lambda: next(clock))
-    progress._lines("counting", 16, lines.append)(1)
-    assert lines == ["counting: 6%, 10 s, 150 s left"]
+    advance = progress._lines("counting", 16, lines.append)
+    advance(0.25)  # too early for an estimate
+    advance(0.75)
+    assert lines == ["counting: 2%, 10 s", "counting: 6%, 20 s, 300 s left"]
 
 
 def test_it_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
