@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -81,16 +81,12 @@ def grounds() -> Iterator[tuple[dict[str, Any], list[str], str]]:
             if shared.exists():
                 heard.append("shared memory is made")
                 shared.unlink()
-        for server in servers:
-            try:
-                heard.append(f"a server has heard {server.accept()[0].recv(9)!r}")
-            except OSError:
-                continue
-        abstract.close()
-        try:
-            heard.append(f"a socket has heard {datagrams.recv(9)!r}")
-        except OSError:
-            datagrams.close()
+        with abstract, datagrams:
+            for server in servers:
+                with suppress(OSError), server.accept()[0] as connection:
+                    heard.append(f"a server has heard {connection.recv(9)!r}")
+            with suppress(OSError):
+                heard.append(f"a socket has heard {datagrams.recv(9)!r}")
         if (os.sched_getscheduler(0), os.sched_getaffinity(0)) != schedule:
             heard.append("the parent runs otherwise")
             os.sched_setscheduler(0, schedule[0], os.sched_param(0))
@@ -100,6 +96,8 @@ def grounds() -> Iterator[tuple[dict[str, Any], list[str], str]]:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         if os.getpriority(os.PRIO_PROCESS, 0) != priority:
             heard.append("the parent is slowed down")
+            with suppress(PermissionError):  # only root may undo it
+                os.setpriority(os.PRIO_PROCESS, 0, priority)
     signal.signal(signal.SIGUSR1, before)
 
 

@@ -93,7 +93,8 @@ def kills_the_parent_by_a_descriptor(place):
 def limits_the_parent(place):
     import resource
 
-    resource.prlimit(place["parent"], resource.RLIMIT_NOFILE, (99, 4096))
+    hard = resource.prlimit(place["parent"], resource.RLIMIT_NOFILE)[1]
+    resource.prlimit(place["parent"], resource.RLIMIT_NOFILE, (99, hard))
 
 
 def slows_the_parent(place):

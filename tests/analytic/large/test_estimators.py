@@ -432,7 +432,7 @@ def test_what_is_refused() -> None:
         with pytest.raises(TypeError, match="takes from 1 to 2 positional arguments but 3 were given"):
             wrong()  # the second would have been `time`
     with pytest.raises(TypeError, match="expected a spec such as"):
-        an.NetworkKernel("relu")(x)  # type: ignore[arg-type]
+        an.NetworkKernel("relu")(x)
     with pytest.raises(ValueError, match="return_std or return_cov, got both"):
         an.NTKRegressor().fit(x, y).predict(x, return_std=True, return_cov=True)
     with pytest.raises(ValueError, match="two classes or more, got one class, 'a'"):

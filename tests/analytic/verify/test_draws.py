@@ -138,8 +138,8 @@ def test_slopes_without_scatter_are_decided_too() -> None:
     assert decide(np.full((2, 3), 0.0))[0] == "refused"
 
 
-# The gate omits the narrowest networks, which can have kernels twice as large as the pilot's.
-UNSTABLE = pytest.mark.filterwarnings("ignore:learning rate:RuntimeWarning")
+# Narrow networks can have kernels twice as large as the pilot's, and can diverge.  The gate omits the narrowest ones.
+UNSTABLE = pytest.mark.filterwarnings("ignore:learning rate:RuntimeWarning", "ignore:the loss has:RuntimeWarning")
 
 
 # ------------------------------------------------------------------------------------------------ the backward pass
@@ -247,7 +247,14 @@ def holds_once_in_four(draw: Draw, widths: Sequence[int]) -> None:
 
     The law is asymptotic. If its next order is small, a right draw is refused with probability at most LEVEL_OF_ALL.
     """
-    assert any(gate(replace(draw, seed=draw.seed + i), [n << i for n in widths])["gate"] == "holds" for i in range(4))
+
+    def holds(i: int) -> bool:
+        try:
+            return gate(replace(draw, seed=draw.seed + i), [n << i for n in widths])["gate"] == "holds"
+        except FloatingPointError:  # a narrow network diverged
+            return False
+
+    assert any(holds(i) for i in range(4))
 
 
 @UNSTABLE

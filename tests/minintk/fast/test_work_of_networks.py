@@ -110,6 +110,7 @@ def test_patches_hold_several_windows_where_channels_are_few() -> None:
 
 def test_patches_are_formed_some_images_at_a_time_and_once_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(THRESHOLDS, "compiled", 10**15)
+    monkeypatch.setattr(THRESHOLDS, "patches_bytes", 2**19)  # less than a core's share of the images
     net = lenet()
     theta, x = net.init(RNG(0)), RNG(1).normal(size=(200, 28, 28, 1))
 
