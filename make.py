@@ -17,7 +17,7 @@
     python3 make.py course [options]    grade the course's own submissions, in minutes (hw1: only this assignment)
     python3 make.py package [options]   build wheel and sdist, and try them on each Python of the PATH (--only 3.12)
     python3 make.py release-check       check everything that a release has to pass, in hours; a later call resumes
-    python3 make.py browser             test the pages of site/ in a real browser: widths, formulas, links, search
+    python3 make.py browser             build site/, then test it in a real browser: widths, formulas, links, search
     python3 make.py python [arguments]  run Python with the project installed, in the current folder
     python3 make.py clean               remove caches and build outputs, but not .venv (delete it to start over)
 
@@ -58,6 +58,7 @@ UNTRIED = (3, 15)  # the first version of Python that constraints.txt does not c
 SPURIOUS = "ignore:invalid value encountered in matmul:RuntimeWarning"
 PYTEST = ["-m", "pytest", "-n", "auto", "--maxprocesses=4", "--dist=worksteal"]  # neighbouring tests share fixtures
 THOROUGH = "--hypothesis-profile=thorough"  # more random examples; defined in tests/conftest.py
+SITE = ["-m", "sphinx", "-W", "--keep-going", "-q", "-d", "build/doctrees", "docs", "site"]
 AFRESH = ["-c", "import shutil; [shutil.rmtree(name, ignore_errors=True) for name in ('site', 'build/doctrees')]"]
 
 # {command: (extras of pyproject.toml that it needs, Python command lines)}; the last line receives the user's options
@@ -79,13 +80,13 @@ COMMANDS: Dict[str, Tuple[List[str], List[List[str]]]] = {
     "bench": (["test", "bench"], [["benchmarks/run.py"]]),
     "mutants": (["test"], [["tests/mutants/mutants.py"]]),
     "deletions": (["test"], [["tests/project/deletions.py"]]),
-    "docs": (["docs"], [AFRESH, ["-m", "sphinx", "-W", "--keep-going", "-q", "-d", "build/doctrees", "docs", "site"]]),
+    "docs": (["docs"], [AFRESH, SITE]),
     "lite": (["lite"], [["docs/notebooks/lite.py"]]),
     "replicate": ([], [["examples/replicate.py"]]),
     "course": ([], [["course/check.py"]]),
     "package": (["package"], [["tests/project/package.py"]]),
     "release-check": (["test", "lint"], [["tests/project/release.py"]]),
-    "browser": (["browser"], [["-m", "pytest", "-m", "", "-rs", "tests/docs"]]),
+    "browser": (["browser"], [AFRESH, SITE, ["-m", "pytest", "-m", "", "-rs", "tests/docs"]]),
     "python": ([], [[]]),
 }
 

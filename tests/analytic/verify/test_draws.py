@@ -406,7 +406,8 @@ def test_the_verdict_counts_refusals_and_controls() -> None:
     assert report.summary(records("holds") * 92 + bad * 8, bad)[0] == "fail"
     assert report.summary(records("holds"), [*bad, *records("undecided")])[0] == "undecided"
     assert report.summary(records("holds"), [*bad, *records("holds")])[0] == "fail"
-    assert report.summary([*records("holds"), {"diverged": "at step 3"}], bad)[0] == "fail"
+    assert report.summary(records("holds") * 93 + [{"diverged": "at step 3"}] * 7, bad)[0] == "pass"
+    assert report.summary(records("holds") * 92 + bad * 7 + [{"diverged": "at step 3"}], bad)[0] == "fail"
     for draws, most in ((0, 0), (1, 1), (10, 2), (100, 7)):
         assert f"chance explains {most} (99.9 %)" in report.summary(records("holds") * draws, bad)[1]
 
