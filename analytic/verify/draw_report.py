@@ -99,8 +99,8 @@ def summary(law: Records, controls: Records) -> tuple[Outcome, str]:
     counts = {word: verdicts.count(word) for word in ("refused", "undecided", "diverged")}
     most = int(binom.isf(1e-3, len(law), LEVEL_OF_ALL))  # exceeded with probability .001 at most
     text = (
-        f"{len(law)} draws: {', '.join(f'{many} {word}' for word, many in counts.items())}; right ones fail "
-        f"with probability {LEVEL_OF_ALL:g} at most, so that chance explains {most} (99.9 %). "
+        f"{len(law)} draws: {', '.join(f'{many} {word}' for word, many in counts.items())}; right ones are refused "
+        f"with probability {LEVEL_OF_ALL:g} at most and rarely diverge, so that chance explains {most} (99.9 %). "
         f"Controls refused: {power}; one that the gate cannot tell from the law passes with probability {LEVEL:g}."
     )
     if counts["refused"] + counts["diverged"] > most or "holds" in wrong:

@@ -43,6 +43,15 @@ def test_imports_finds_every_way_to_import() -> None:
     assert imports(code) == {"a", "c", "g", "i", "k"}
 
 
+def test_no_download_is_in_the_repository() -> None:
+    """A wheel of 2.9 MB was committed by mistake. The largest file that belongs here has 240 kB."""
+    git = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if git.returncode:
+        pytest.skip("this is no checkout")
+    files = [ROOT / name for name in git.stdout.split("\0") if name]
+    assert [path.name for path in files if path.is_file() and path.stat().st_size > 2**19] == []
+
+
 # -------------------------------------------------------------------------------------------- importing
 
 
