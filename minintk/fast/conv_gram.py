@@ -5,7 +5,7 @@ pairs       G = sum over pairs of positions p, q of (u_p . v_q) * (m^2 P_p(x) P_
 
 Take N examples, C outputs, p positions, and windows of K inputs and n outputs.  The first way needs N C p K n
 multiplications to form the gradients and N^2 C K n to contract them (N^2 C^2 K n for all output pairs).  The second way
-needs N^2 p^2 (K + C n), which is less for few positions and many channels.  Blocks are no larger than the cotangents.
+needs N^2 p^2 (K + C n), which is less for few positions and many channels.  Blocks rarely exceed the cotangents' size.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def conv_gram(
 ) -> Array | float:
     """Sum (a dy/dw)(b dy'/dw) over the weights w, contracted by `kernel`.  If both batches are the same, pass b = a.
 
-    windows : the patches with one window per row, B = 1.  x, z : ([E], N, H, W, K), ([E], M, H, W, K), the two batches.
-    a, b : (C, [E], N, positions, n), (C, [E], M, positions, n), the cotangents of x and z.
+    windows : the patches with one window per row, B = 1.  x : ([E], N, H, W, C_in), z : ([E], M, H, W, C_in).
+    a, b : (C, [E], N, positions, n), (C, [E], M, positions, n), the cotangents of the outputs at x and z.
     """
     if pairs_are_cheaper(windows, a, b, kernel):
         return by_pairs(p, windows, x, a, z, b, kernel)
@@ -50,22 +50,23 @@ def by_gradients(
     n, (W, c) = a.shape[-1], p.squares(kernel)
     step = max(1, a.shape[-2] * n // windows.K)  # keeps dW no larger than a
     step = step // 16 * 16 or step
+    compiled = a.shape[0] * max(a.shape[-3], b.shape[-3]) * windows.work >= THRESHOLDS.compiled  # one order for both
     total: Array | float = 0.0
     for i in range(0, n, step):
-        dW = gradient_rows(windows, x, a[..., i : i + step])
-        total = total + kernel(dW, dW if b is a else gradient_rows(windows, z, b[..., i : i + step]), W)
+        dW = gradient_rows(windows, x, a[..., i : i + step], compiled)
+        total = total + kernel(dW, dW if b is a else gradient_rows(windows, z, b[..., i : i + step], compiled), W)
     if c:
         db = a.sum(axis=-2)
         total = total + kernel(db, db if b is a else b.sum(axis=-2), c)
     return total
 
 
-def gradient_rows(windows: Patches, x: Array, u: Array) -> Array:
-    """Return P(x)' u per example and output, (C, [E], N, n K), stored as ([E], N, C, n, K) for the contraction."""
+def gradient_rows(windows: Patches, x: Array, u: Array, compiled: bool) -> Array:
+    """Return P(x)' u per example and output, (C, [E], N, n K), ordered (n, K), or (K, n) by the compiled loop."""
     xp = array_namespace(u)
     N, step = x.shape[-4], max(1, windows.step(x) // 4)  # products are computed image by image
     fits = replace(windows, channels=(x.shape[-1], u.shape[-1])).direct and x.ndim == 4 and on_host(xp)
-    if fits and u.shape[0] * N * windows.work >= THRESHOLDS.compiled and (direct := loops()) is not None:
+    if fits and compiled and (direct := loops()) is not None:
         v = np.ascontiguousarray(u).reshape((*u.shape[:2], *windows.windows.out, u.shape[-1]))
         found = np.zeros((N, u.shape[0], *windows.windows.window, x.shape[-1], u.shape[-1]), u.dtype)
         how = nothing_before(x)

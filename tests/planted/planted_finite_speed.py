@@ -194,8 +194,8 @@ for way in ("gradients", "pairs"):
 def _(patch: Patch) -> None:
     right = conv_gram.gradient_rows
 
-    def wrong(windows: Patches, x: Array, u: Array) -> Array:
-        return np.asarray(right(windows, np.broadcast_to(x[..., :1, :, :, :], x.shape), u))
+    def wrong(windows: Patches, x: Array, u: Array, compiled: bool) -> Array:
+        return np.asarray(right(windows, np.broadcast_to(x[..., :1, :, :, :], x.shape), u, compiled))
 
     patch.setattr(conv_gram, "gradient_rows", wrong)
 

@@ -192,7 +192,7 @@ def test_a_tangent_kernel_is_contracted_layer_by_layer(model: str) -> None:
 
 
 def test_the_contractions_of_a_fully_connected_kernel() -> None:
-    """Cotangents cost N N C n per layer, and inputs cost N N K. A Jacobian would cost N N P per output."""
+    """From K to n units, cotangents cost N N C n and inputs N N K. A Jacobian would cost N N P per output."""
     net = mn.Network(mn.Sequential(mn.Dense(64), mn.ReLU(), mn.Dense(64), mn.ReLU(), mn.Dense(10)), (20,))
     N = 12
     with counted(Contraction, "__call__", contracted) as products:
@@ -214,7 +214,7 @@ def test_of_a_kernel_in_blocks_one_half_is_computed() -> None:
 
 
 def gram_work(shape: tuple[int, int, int], channels: int, N: int, C: int) -> tuple[int, str]:
-    """Return the number of multiplications for one convolution's kernel, and the method used."""
+    """Return the number of convolutions that a kernel contracts, and the method used for the last of them."""
     spec = mn.Sequential(mn.Conv2d(shape[2], 1), mn.ReLU(), mn.Conv2d(channels, 3), mn.Flatten(), mn.Dense(C))
     net = mn.Network(spec, shape)
     theta, x = net.init(RNG(0)), RNG(1).normal(size=(N, *shape))
@@ -249,7 +249,7 @@ def test_the_gradients_of_examples_go_some_channels_at_a_time() -> None:
     """Buffers never exceed the size of the cotangents or of one channel."""
     net = mn.Network(mn.Sequential(mn.Conv2d(4, 1), mn.ReLU(), mn.Conv2d(24, 3), mn.Flatten(), mn.Dense(3)), (4, 4, 4))
     theta, x = net.init(RNG(0)), RNG(1).normal(size=(6, 4, 4, 4))
-    with counted(conv_gram, "gradient_rows", lambda windows, x, u: (windows.K, u.shape[-1])) as rows:
+    with counted(conv_gram, "gradient_rows", lambda windows, x, u, compiled: (windows.K, u.shape[-1])) as rows:
         mn.ntk(net, theta, x)
     channels = [n for K, n in rows if K == 9 * 4]
     assert sum(channels) == 24
@@ -260,7 +260,7 @@ def test_the_gradients_of_examples_go_some_channels_at_a_time() -> None:
 
 
 def test_members_of_an_ensemble_train_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An ensemble takes one sweep per step and slice. Large ensembles have one slice for each of two cores."""
+    """A small ensemble takes one sweep per step. Larger networks train in two slices, the largest one by one."""
     monkeypatch.setattr(train, "cores", lambda: 2)  # OMP_NUM_THREADS=1 makes it 1
     net = mn.Network(mn.Sequential(mn.Dense(16), mn.ReLU(), mn.Dense(1)), (4,))
     theta, x = net.init(RNG(0), ensemble=12), RNG(1).normal(size=(8, 4))
@@ -284,7 +284,8 @@ def test_networks_that_are_made_are_fast() -> None:
     assert net.sweeps is not net.layers
     assert net.kernels is not net.layers
     with shut():
-        assert lenet().sweeps is not net.sweeps
+        plain = lenet()
+    assert plain.sweeps is plain.kernels is plain.layers
 
 
 # ------------------------------------------------------------------------------------------------- Cholesky
@@ -307,7 +308,7 @@ def test_a_matrix_is_factorised_in_its_own_memory() -> None:
 
 
 def test_a_least_squares_solve_factorises_once() -> None:
-    """A solve factorises once. It refines with the Jacobian about twice, with two triangular solves each time."""
+    """A solve factorises once. The solution and its refinements take at most 20 triangular solves."""
     net = mn.Network(mn.Sequential(mn.Dense(64), mn.ReLU(), mn.Dense(1)), (20,))
     x = RNG(1).normal(size=(100, 20))
     with (
