@@ -8,7 +8,8 @@ and chi_1 = w^2 D.  Hence q parametrises the edge of chaos:
 
 from __future__ import annotations
 
-from math import exp, isfinite, log, sqrt
+from collections.abc import Iterator
+from math import exp, isfinite, log, nan, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,15 +34,15 @@ class Critical(NamedTuple):
 
 
 def critical(activation: s.Activation, *, b_std: float | None = None, q: float | None = None) -> Critical:
-    """Return w_std and b_std at which a deep network of Dense layers and `activation` is at the edge of chaos.
+    """Return w_std, b_std and q* of a deep network of Dense layers and `activation` at the edge of chaos.
 
     b_std : select the point of the edge with this bias and a stable q*: |dQ / dq| <= 1.
     q : select the point of the edge with this variance of pre-activations.
     With neither, select the point of the edge at which dQ/dq = 1, i.e. E phi(u) phi''(u) = 0.  GELU and Swish have such
     a point at q > 0.  Tanh, erf and sine have this point at b_std = q = 0, and the ReLU family has it at b_std = 0 and
-    any q (q = 1 is returned).  Raises TypeError unless `activation` has a derivative, and ValueError if both arguments
-    are given or no such point exists at q = 0 or 1e-6 <= q <= 1e6.  Sources: Schoenholz et al. 2017 (tanh); He et al.
-    2015 (ReLU); Roberts, Yaida and Hanin 2022, chapter 5 (GELU, Swish).
+    any q (q = 1 is returned).  Without `q`, only q = 0 and 1e-6 <= q <= 1e6 are searched.  Raises TypeError unless
+    `activation` has a derivative, and ValueError if both arguments are given or no such point is found.  Sources:
+    Schoenholz et al. 2017 (tanh); He et al. 2015 (ReLU); Roberts, Yaida and Hanin 2022, chapter 5 (GELU, Swish).
 
     >>> import minintk as mn
     >>> [round(value, 9) for value in critical(mn.ReLU())]
@@ -89,7 +90,7 @@ class Edge:
         return Critical(1 / sqrt(self.maps.variance(q)[1]), 0.0 if share < 1e-14 else sqrt(q * share), q)
 
     def with_bias(self, b: float, activation: s.Activation) -> Critical:
-        """Return the stable point of the edge that has this bias and the smallest q."""
+        """Return the stable point of the edge with this bias and the smallest q; for b = 0, prefer `start`."""
         if b == 0 and (start := self.start()) is not None:
             return start
         for q in self.roots(lambda q: self.bias2(q) - b * b / q):
@@ -109,29 +110,32 @@ class Edge:
         raise ValueError(f"{activation!r} has no point with dQ/dq = chi_1 = 1: give b_std or q, of the edge of chaos")
 
     def start(self) -> Critical | None:
-        """Return the point b = 0, w = 1 / |phi'(0)|, which preserves small variances to first order, or None."""
+        """Return the point with b = 0: for q -> 0 or, if b = 0 at every q (ReLU), at q = 1; None if there is none."""
         if any(abs(self.bias2(q)) > NOTHING for q in (1e-14, 1e-12)):
             return None
         q = 1.0 if all(abs(self.bias2(q)) <= NOTHING for q in (0.1, 1.0, 10.0)) else 0.0
         return Critical(1 / sqrt(self.maps.variance(q or 1e-16)[1]), 0.0, q)
 
-    def rough(self, grid: Any) -> Any:
-        """Return `keeps` with dlog V / dlog q computed from differences along the grid, in a tenth of the time."""
-        V, D, _ = np.array([self.maps.variance(q) for q in grid.tolist()]).T
+    def rough(self, grid: list[float], k: int) -> float:
+        """Return `keeps` at grid[k], with dlog V / dlog q from differences along the grid, in a tenth of the time."""
+        V, D, _ = self.maps.variance(grid[k])
+        ends = grid[max(k - 1, 0)], grid[min(k + 1, len(grid) - 1)]
         with np.errstate(invalid="ignore", divide="ignore"):
-            return np.gradient(np.log(V), np.log(grid)) * V / D / grid - 1
+            slope = np.subtract(*np.log([self.maps.variance(q)[0] for q in ends])) / log(ends[0] / ends[1])
+            return float(slope * V / D / grid[k] - 1)
 
-    def roots(self, f: Any, rough: Any = None) -> list[float]:
-        """Return the roots of f(q) from SMALLEST to LARGEST in ascending order, near sign changes of rough(grid)."""
+    def roots(self, f: Any, rough: Any = None) -> Iterator[float]:
+        """Yield the roots of f in ascending order, between points of a grid where f, or rough(grid, k), changes sign."""
         from scipy.optimize import brentq
 
-        grid, found = np.exp(np.arange(log(SMALLEST), log(LARGEST), STEP)), list[float]()
-        values = np.array([f(q) for q in grid.tolist()]) if rough is None else rough(grid)
-        for k in np.flatnonzero((values[1:] * values[:-1] < 0) & np.isfinite(values[1:] + values[:-1])):
-            for out in (0, 1)[: 1 + (rough is not None)]:  # differences can shift a root to the next cell
-                ends = log(grid[max(k - out, 0)]), log(grid[min(k + 1 + out, len(grid) - 1)])
+        grid = np.exp(np.append(np.arange(log(SMALLEST), log(LARGEST), STEP), log(LARGEST))).tolist()
+        here = nan
+        for k, q in enumerate(grid):
+            before, here = here, f(q) if rough is None else rough(grid, k)
+            near = isfinite(before + here) and before * here < 0
+            for out in (0, 1)[: near * (1 + (rough is not None))]:  # differences can shift a root to the next cell
+                ends = log(grid[max(k - 1 - out, 0)]), log(grid[min(k + out, len(grid) - 1)])
                 low, high = (f(exp(end)) for end in ends)
-                if low * high < 0 and min(abs(low), abs(high), *abs(values[k : k + 2])) > NOTHING:
-                    found.append(exp(brentq(lambda u: f(exp(u)), *ends, xtol=1e-14, rtol=1e-14)))
+                if low * high < 0 and min(map(abs, (low, high, before, here))) > NOTHING:
+                    yield exp(brentq(lambda u: f(exp(u)), *ends, xtol=1e-14, rtol=1e-14))
                     break
-        return found

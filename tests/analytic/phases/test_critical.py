@@ -10,6 +10,13 @@ import pytest
 
 import analytic as an
 import minintk as mn
+from analytic.kernels import DEFAULT_PARAMETRIZATION
+from analytic.phases.critical import LARGEST, SMALLEST, Edge
+from analytic.phases.maps import Maps
+from analytic.recursion.rules import lower
+from minintk.spec.shapes import Site
+
+RELU = lower(mn.ReLU(), Site((1,), first=False), DEFAULT_PARAMETRIZATION)
 
 
 @pytest.mark.parametrize("activation", [mn.Tanh(), mn.Erf(), mn.Sin(), mn.Gaussian()], ids=repr)
@@ -25,6 +32,11 @@ def test_a_point_by_its_variance() -> None:
     at = an.critical(mn.Tanh(), q=0.5)
     assert an.critical(mn.Tanh(), b_std=at.b_std).q == pytest.approx(0.5, rel=1e-11)
     assert an.critical(mn.Erf()).w_std ** 2 == pytest.approx(pi / 4)  # 1 / erf'(0)^2
+
+
+@pytest.mark.parametrize("q", [SMALLEST * 1.01, 1.0, LARGEST * 0.9, LARGEST * 0.99])
+def test_the_whole_range_is_searched(q: float) -> None:
+    assert list(Edge(Maps(RELU)).roots(lambda other: other - q)) == pytest.approx([q], rel=1e-12)
 
 
 def gelu(u: Any) -> tuple[Any, Any, Any]:
@@ -48,7 +60,7 @@ def swish(u: Any) -> tuple[Any, Any, Any]:
 def test_points_where_variances_keep_in_40_digits(
     activation: mn.spec.Activation, phi: Any, near: float, per_unit: int
 ) -> None:
-    """Compare critical points with E phi phi'' = 0, where dQ/dq = chi_1, with 40-digit values.
+    """Compare the critical points at which E phi phi'' = 0, i.e. dQ/dq = chi_1, with 40-digit values.
 
     There, w^2 = 1 / E phi'^2 and b^2 = q - E phi^2 / E phi'^2. The error of the trapezoid rule falls exponentially
     with the number of nodes per unit of z, because phi has no pole near the real axis.
