@@ -5,9 +5,9 @@
     chi_1                     the slope at c = 1, by which a block multiplies |gradient|^2
 
 chi_1 < 1 is the ordered phase: inputs merge and gradients vanish.  chi_1 > 1 is the chaotic phase: nearby inputs
-separate and gradients explode.  At chi_1 = 1, the critical point, xi is infinite.  |c - c*| decays as e^(-l / xi) after
-l blocks.  Networks can be trained to depths of about 6 xi (Poole et al. 2016, eqs. (3) to (7); Schoenholz et al. 2017,
-eqs. (4) to (9)).
+separate and gradients explode.  At chi_1 = 1, the critical point, xi is infinite (without Dropout).  After l blocks,
+|c - c*| has decayed as e^(-l / xi).  Networks can be trained to depths of about 6 xi (Poole et al. 2016, eqs. (3) to
+(7); Schoenholz et al. 2017, eqs. (4) to (9)).
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ SAME, AT_THE_EDGE = 1e-13, 1e-9
 
 @dataclass(frozen=True)
 class Phase:
-    """Phase of a network of many equal blocks.  All numbers are per block.
+    """Phase of a network of many equal blocks.  Slopes and contributions are per block, and depth scales in blocks.
 
     name : "ordered", "critical" or "chaotic", by chi_1; "unbounded" if variances grow without bound.
     q : q*, the variance of pre-activations at the block's end; it can be 0 or inf.
-    c : c*, the correlation of two different inputs; nan if deep blocks preserve every angle.
-    chi_1, chi : dK'(x, x') / dK(x, x') at c = 1 and at c*.   chi_q : dQ / dq at q*.
-    xi, xi_q : depth scales of c and q, in blocks; inf if c or q changes more slowly than exponentially.
+    c : c*, the correlation of two different inputs after many blocks; nan if blocks preserve all angles or overflow.
+    chi_1, chi : dK'(x, x') / dK(x, x') at x' = x and at c*.   chi_q : dQ / dq at q*, or Q / q if q* is 0 or inf.
+    xi, xi_q : depth scales of c and q; inf unless c or q converges exponentially.
     added, added_c : contributions of the block's own parameters to Theta(x, x), and to Theta(x, x') at c*.
     block : the layers that repeat.
 
-    With Dropout, c is the correlation of examples with separate masks.  Then c* < 1 and xi is finite in every phase.
+    With Dropout, c is the correlation of examples with separate masks.  Then c* < 1 and xi is finite even at chi_1 = 1.
     """
 
     name: Literal["ordered", "critical", "chaotic", "unbounded"]
@@ -62,7 +62,7 @@ class Phase:
 
     @property
     def growth(self) -> str:
-        """Return how Theta(x, x) grows: "bounded", "linear", "exponential", or "subexponential" (unbounded q)."""
+        """Return how Theta(x, x) grows: "exponential", "linear", "bounded", or "subexponential" (unbounded q only)."""
         if self.chi_1 > 1 + AT_THE_EDGE:
             return "exponential"
         if self.name == "unbounded":
@@ -141,7 +141,7 @@ def in_one_line(spec: s.Layer, parametrization: Parametrization) -> tuple[str, .
 
 
 def scale(slope: float) -> float:
-    """Return xi = -1 / log |slope|: 0 for a slope of 0, and inf for a slope of 1 or more."""
+    """Return xi = -1 / log |slope|: 0 for a slope of 0, and inf for |slope| of 1 or more (to within AT_THE_EDGE)."""
     size = abs(slope)
     return 0.0 if size == 0 else inf if size > 1 - AT_THE_EDGE else -1 / log(size)
 
@@ -154,7 +154,7 @@ def fixed_variance(maps: Maps, start: float) -> float:
     if abs(rise) <= SAME:
         return start
     factor = 2.0 if rise > 0 else 0.5
-    while LOW < q < HIGH:
+    while q < HIGH if rise > 0 else q > LOW:
         next_q = q * factor
         gain = maps.log_gain(next_q)
         if abs(gain) > SAME and (gain > 0) != (rise > 0):
@@ -165,7 +165,7 @@ def fixed_variance(maps: Maps, start: float) -> float:
 
 
 def fixed_angle(maps: Maps, q: float) -> float:
-    """Return p* = (1 - c*) / 2, the limit of pairs with 0 <= c < 1; nan if all angles are preserved.
+    """Return p* = (1 - c*) / 2, to which pairs with 0 <= c < 1 converge; nan if all angles are preserved.
 
     c' is a sum of terms b_n c^n with b_n >= 0, so c' grows with c and is convex on [0, 1].  Hence c* < 1 is the only
     root there if c' < c just below 1, which holds if the slope exceeds 1 or masks separate equal inputs.  Else c* = 1.

@@ -170,7 +170,7 @@ def law_of_the_edge() -> None:
 
 
 def law_of_ntk() -> None:
-    """Theta behind many blocks equals `Phase.ntk`. It is bounded, or grows linearly at the edge of chaos."""
+    """Theta behind 30 blocks is `Phase.ntk` plus chi_1^30 times the first Theta. Its growth is bounded or linear."""
     for w, growth in ((0.9, "bounded"), (2**0.5, "linear")):
         layers = mn.Sequential(mn.Dense(9, w_std=w, b_std=0.5 if w < 1 else 0.0), mn.ReLU())
         found = phase_module.phase(layers)
@@ -202,7 +202,7 @@ def test_depth_of_every_activation(activation: mn.Layer) -> None:
 
 
 def test_every_activation_is_here() -> None:
-    """All activations are tested: Sign has no phase, `Numbered` is a base class, and Hardswish has a separate test."""
+    """All activations are in ACTIVATIONS except Sign (no phase), `Numbered` (a base class) and Hardswish (own test)."""
     known = {type(activation) for activation in ACTIVATIONS} | {mn.Sign}
     left = {kind.__name__ for kind in every(mn.spec.Activation) if kind not in known}
     assert left - {"Numbered"} == {"Hardswish"}
@@ -275,6 +275,12 @@ def test_names_and_ends() -> None:
     assert np.isnan(an.phase(mn.Sequential(mn.Dense(9, w_std=0.9), mn.Tanh())).c)
     by_torch = an.phase(mn.Sequential(mn.Dense(9, w_std=6**0.5), mn.ReLU()), mn.PyTorch())
     assert by_torch.name == "critical"  # w^2 / 3
+
+
+@pytest.mark.parametrize("start", [1e-20, 1e-17, 1e13, 1e20])
+def test_extreme_starts_reach_the_fixed_point(start: float) -> None:
+    spec = mn.Sequential(mn.Dense(9, w_std=1.5, b_std=0.3), mn.Tanh())
+    assert an.phase(spec, start=start).q == pytest.approx(an.phase(spec).q, rel=1e-11)
 
 
 def test_refusals() -> None:
