@@ -1,8 +1,8 @@
 """Solve kernel regression at any size: (K + ridge I) a = y by conjugate gradients to a requested residual.
 
-    preconditioner        work                     memory beside x                     on disk, with store=
-    "cholesky"  L L'      n^3 / 3, 2 to 4 steps    one panel of K                      K and L
-    "landmarks" L, B      steps times n M          M^2, only for f = k(., z) a         k(x, z) and the state
+    preconditioner        work                     memory besides x                    on disk, with store=
+    "cholesky"  L L'      n^3 / 3, 2 to 4 steps    a panel of K; L without store=      K, L and the state
+    "landmarks" L, B      steps times n M          M^2, and k(x, z) up to 4 GiB        k(x, z) and the state
 
 The factor has the precision of K, for instance float32.  Residuals and steps use float64, so the steps also correct
 rounding errors of the factor.
@@ -42,7 +42,7 @@ Precondition = Callable[[Array], Array]
 By = Literal["cholesky", "landmarks"]
 
 MOST_STEPS = 1000
-"""Maximum number of steps, after which the solve stops with a warning that gives the residual."""
+"""Maximum number of steps.  Above tol, the solve then warns, or raises ValueError if the residual is 1 or more."""
 
 CHUNK = 2**28
 """Bytes of the test-training kernel that are in memory at a time."""
@@ -55,7 +55,7 @@ class Solved:
     coefficients : a, (N, C), float64.   residual : the largest |y - (K + ridge I) a| / |y| over the C columns, in
     float64.   steps : number of steps of conjugate gradients.
     landmarks : (M,), indices for by="landmarks", or None.  With landmarks, f(x) = k(x, X[landmarks]) a with a : (M, C).
-    The residual is that of the full system with a = 0 at all other examples.  It is not a bound on the error.
+    The residual is then that of the full system with a = 0 at all other examples.  It is not a bound on the error.
     """
 
     coefficients: Array
@@ -83,12 +83,12 @@ def solve(
 ) -> Solved:  # fmt: skip
     """Compute f(x) = k(x, X) (k(X, X) + ridge I)^-1 y, the mean of `posterior`, if the kernel does not fit in memory.
 
-    kernel, x, y, ridge, kind : as in `posterior`; only a few panels of 2048 rows of the kernel are in memory.
+    kernel, x, y, ridge (a number), kind : as in `posterior`; only a few panels of 2048 rows of the kernel are held.
     by : "cholesky" factorises the kernel on the host; if the kernel is not positive definite, the error names the
         pivot.  "landmarks" minimises the same squared error, sum_i w_i |f(x_i) - y_i|^2 + ridge |f|^2, over functions
-        f = k(., z) a, where z are the landmarks.  This is an approximation in O(N M) operations.
+        f = k(., z) a, where z are the landmarks.  This is an approximation in O(N M) operations per step.
     landmarks : for by="landmarks", the number (default 5000) or the indices of examples.   weight : w, (N,), or ones.
-    tol : the iteration stops if |y - (K + ridge I) a| / |y| is at most tol for each column of y.
+    tol : the iteration stops if |y - (K + ridge I) a| / |y| (or that of the landmark system) is at most tol per column.
     store : a folder for the kernel, its factor and the state.  If the process is killed, the same call resumes and
         gives the same bytes (docs/large-kernels.md).  Without a store, the factor is in memory (N^2 / 2 numbers), and
         each step recomputes the blocks of the kernel.
@@ -111,8 +111,8 @@ def solve(
     >>> solve(k, x, x[:, :2], ridge=0.1, by="landmarks", landmarks=10).coefficients.shape
     (10, 2)
     """
-    examples = posterior(kernel, x, y, ridge=ridge, kind=kind).ensemble  # `posterior` checks and copies
-    x, y, ridge, xp = examples.x, examples.y, examples.ridge, array_namespace(examples.x)
+    examples = posterior(kernel, x, y, ridge=(ridge := number("ridge", ridge, zero=True)), kind=kind).ensemble  # copies
+    x, y, xp = examples.x, examples.y, array_namespace(examples.x)
     if by not in get_args(By):
         raise ValueError(f"by expects 'cholesky' or 'landmarks', got {by!r}")
     if by != "landmarks" and not (landmarks is None and weight is None):
@@ -135,7 +135,7 @@ def solve(
         mark = digest(f"minintk solve 2; {parts}", x, *(() if z is None else (z, w)))
         folder = made_folder(made_folder(store, "store=") / f"{by}-{mark}", "store=")
         with progress_of("kernel", 1.0, progress) as advance:
-            told = _shares(advance) if progress else None  # without a bar, the kernel warns if it takes hours
+            told = _shares(advance) if progress else None  # without a bar, it warns of an hour or more
             stored = of(x, z, store=store if z is None else folder / "kernel", progress=told, executor=executor)
     with nullcontext() if folder is None else Claim(folder / "solve.lock", wait=True):
         K: Any = gram.Gram(of, x, ridge, stored)

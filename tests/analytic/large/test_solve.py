@@ -425,7 +425,8 @@ def test_a_tolerance_out_of_reach_warns(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(
     ("change", "error"),
     [
-        ({"ridge": -1.0}, "ridge"), ({"by": "lu"}, "by expects"), ({"kind": "x"}, "kind expects"),
+        ({"ridge": -1.0}, "ridge"), ({"ridge": np.full(40, RIDGE)}, "ridge expects a finite number"),
+        ({"by": "lu"}, "by expects"), ({"kind": "x"}, "kind expects"),
         ({"tol": 2.0}, "tol"), ({"tol": 0.0}, "tol"), ({"x": np.ones((3, 2))}, "one N"),
     ],
 )  # fmt: skip
