@@ -107,7 +107,7 @@ def erf_dual(K: Array, q: Array, q_prime: Array) -> tuple[Array, Array]:
 
 
 def pixel_mean(layer: s.Layer, K: Array) -> Array:
-    """Average K or Theta, (N, M, H, W, H', W'), over pairs of pixels, with zero padding (Arora et al. 2019, section 4).
+    """Average K or Theta, (N, M, H, W, H', W'), over pixel pairs, zero-padded or circular (Arora et al. 2019, sec. 4).
 
         Conv2d     1/|s| sum_s K(p + s, p' + s)               Flatten          1/|p| sum_p K(p, p)
         AvgPool    1/|s|^2 sum_{s, s'} K(p + s, p' + s')      GlobalAvgPool    1/|p|^2 sum_{p, p'} K(p, p')
@@ -131,12 +131,16 @@ def gradient_flow(
         f_t(x) = f_0(x) + Theta(x, X) Theta^-1 (I - e^(-Theta t / N)) (y - f_0(X))     Lee et al. 2019, eqs. (9) to (11)
 
     Theta : (N, N), y, f0 : (N, C), Theta_test = Theta(x, X) : (M, N), f0_test : (M, C); t can be inf.
-    Raises ValueError for t < 0, NaN, wrong shapes, or a Theta that is not positive definite.
+    Raises ValueError for t < 0, NaN, wrong shapes, or a Theta that is not symmetric and positive definite.
 
     >>> gradient_flow(np.eye(1), np.ones((1, 1)), np.log(2), np.eye(1)).round(9)
     array([[0.5]])
     """
     check_examples("y", y)
+    check_examples("Theta_test", Theta_test, (len(y),))
+    for f, N in ((f0, len(y)), (f0_test, len(Theta_test))):
+        if not (np.shape(f) in ((), (N, y.shape[1])) and np.all(np.isfinite(f))):
+            raise ValueError(f"f0, f0_test expect a finite number or finite values ({N}, {y.shape[1]}), got {f!r}")
     lam, V = np.linalg.eigh(Theta)  # Theta = V diag(lam) V'
     if not (t >= 0 and np.allclose(Theta, Theta.T) and lam[0] > len(y) * np.finfo(lam.dtype).eps * lam[-1]):
         raise ValueError(f"expected t >= 0 and Theta positive definite, got {t} and eigenvalues from {lam[0]:.2g} on")

@@ -428,6 +428,11 @@ def test_bad_input() -> None:
             textbook.gradient_flow(Theta, one, t, Theta)
     with pytest.raises(ValueError, match="y expects shape"):
         textbook.gradient_flow(np.eye(2), np.ones(2), 1.0, np.eye(2))
+    with pytest.raises(ValueError, match="Theta_test holds 1 values that are NaN"):
+        textbook.gradient_flow(np.eye(2), one, 1.0, np.array([[np.nan, 0.0]]))
+    for f0, f0_test in ((np.ones(2), 0.0), (0.0, np.ones(2)), (np.nan, 0.0), (0.0, np.full((2, 1), np.inf))):
+        with pytest.raises(ValueError, match="expect a finite number or finite values"):
+            textbook.gradient_flow(np.eye(2), one, 1.0, np.eye(2), f0, f0_test)
 
 
 def test_the_textbook_imports_nothing_that_is_there_for_speed() -> None:
