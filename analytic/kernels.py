@@ -85,7 +85,7 @@ def _program(spec: s.Layer, parametrization: Parametrization, shape: Shape, by: 
 
 
 class Wider(Parametrization):
-    """Parametrization for 16 times the hidden widths.   seen : (place, learning rate) of each row."""
+    """A parametrization that treats hidden layers as 16 times as wide.   seen : (place, SGD rate) of each row."""
 
     def __init__(self, of: Parametrization) -> None:
         self.of, self.seen = of, set[tuple[str, float]]()
@@ -99,7 +99,7 @@ class Wider(Parametrization):
 
 @lru_cache(maxsize=256)
 def check_rates(spec: s.Sequential, parametrization: Parametrization, shape: Shape) -> None:
-    """Raise UnsupportedLayer if Theta depends on the hidden widths or phi jumps; raise ValueError for Adam's rates."""
+    """Raise UnsupportedLayer for Sign or if the rates make Theta depend on the width; raise ValueError for Adam's."""
     if any(isinstance(layer, s.Sign) for layer in every(spec)):
         raise UnsupportedLayer(
             "Sign has no tangent kernel: E phi'^2 is infinite, from its jump.  Take .nngp(...) of it, or mn.Erf() "
@@ -123,16 +123,16 @@ def check_rates(spec: s.Sequential, parametrization: Parametrization, shape: Sha
 class Kernel:
     """The NNGP and NTK of an infinitely wide network; built by `kernel`.
 
-    All methods take NumPy or CuPy examples x : (N, *shape), float32 or float64, and return arrays of that library and
+    Examples x : (N, *shape) are NumPy or CuPy arrays, float32 or float64, and kernels are arrays of that library and
     precision.  Errors relative to sqrt(k(x, x) k(x', x')) are a few 1e-15, or a few 1e-7 in float32, even for nearly
     parallel, equal, opposite and zero rows.  `error` bounds the larger errors of activations without closed forms, and
     of layers that amplify rounding errors of small angles (chaotic phase, as for erf and tanh at w_std >= 3).
-    After saturated sigmoids (erf, sin) with pre-activations u, Theta depends on angles as small as 1 / |u|.  Its error
-    can be |u| times the precision if all rows (for sin, two rows) are nearly parallel.
+    After erf or sin with large pre-activations u, Theta depends on angles as small as 1 / |u|.  Its error can be |u|
+    times the precision if all rows (for sin, two rows) are nearly parallel.
 
-    Range: at every layer, a variance must be 0 or lie between 1e-306 and 1e306.  The inputs' |x| / sqrt(d) must lie
-    between 1e-153 and 1e153, and results must fit the inputs' precision.  Otherwise, a ValueError names the row.  With
-    a random bias, rows below this range are treated as 0.  Float32 results below 1e-38 have fewer digits.
+    Range: at every layer, a variance must be 0 or lie between 1e-306 and 1e306, so |x| / sqrt(d) can usually range from
+    1e-153 to 1e153.  Results must fit the inputs' precision.  Otherwise, a ValueError names the row.  With a random
+    bias, rows below this range are treated as 0.  Float32 results below 1e-38 have fewer digits.
 
     If the network has convolutions or pooling, the recursion runs pixel by pixel on images (N, H, W, C) and sequences
     (N, L, C).  The NNGP is as accurate as for vectors, and so is the NTK of images that are equal, opposite or black.
@@ -141,14 +141,14 @@ class Kernel:
     windows of very different norms.  Many of them cause errors of up to 1e-8 in the NTK (1e-3 in float32), and of up to
     1e-9 (1e-4 in float32) in the NNGP of later layers.  If a bias shifts opposite images before a saturated sigmoid,
     their errors are |u|^2 times the precision.  If the root mean squares of the images differ by a factor R, errors
-    grow by R times float64's precision, unless the network is ReLU-like without biases.  Raises ValueError if R > 1e8,
-    or if a root mean square is below 1e-135 or above 1e149.
+    grow by R times the precision (float64's if R > 100).  Raises ValueError if R > 1e8, or if a root mean square is
+    below 1e-135 or above 1e149.  ReLU-like networks without biases are exempt.
 
     On a CPU, the bits of the result depend only on inputs, libraries and processor, not on the number of threads or the
     load.  A call with `store` or `executor` gives the same bits as one without.
 
     With Numba (`pip install minintk[fast]`), image kernels of closed-form activations take a fifth of the time.  Small
-    kernels benefit only if Numba is already loaded.
+    kernels benefit only if Numba is already loaded, which takes 0.25 s.
 
     x2 : M examples; defaults to x1.  With `minintk.Dropout`, x2 always has its own masks, so K(x, x) of an example with
         itself appears only on the diagonal of k(x1), not of k(x1, x1) or k(x1, x1.copy()).
@@ -159,7 +159,7 @@ class Kernel:
     store : a folder for the result and a record of the finished blocks.  If the process is killed, the same call
         resumes and gives the same bytes; processes with the same store share the work (docs/long-runs.md).  The
         result is a read-only numpy.memmap of nngp.npy or ntk.npy in this folder.
-    progress : called as progress(tiles done, tiles in total), from several threads but never concurrently.
+    progress : called as progress(done, total), in tiles or blocks, from several threads but never concurrently.
     executor : a `concurrent.futures.Executor` that computes blocks of the result on one core each; this process's
         threads by default.  Use one to compute on other machines or many cores.  On two cores, threads are as fast.
 
@@ -197,7 +197,7 @@ class Kernel:
         self, x1: Array, x2: Array | None = None, *, memory: int | None = None, out: tuple[Array, Array] | None = None,
         store: Store = None, progress: Progress | None = None, executor: Executor | None = None,
     ) -> Both:  # fmt: skip
-        """Compute (nngp, ntk), each (N, M), in one pass, which takes little longer than one kernel."""
+        """Compute (nngp, ntk), each (N, M), in one pass, which takes little longer than the NTK alone."""
         wanted = Wanted((True, True), out or (None, None), memory, progress, self._warn)
         return Both(*self._kernels(x1, x2, wanted, store, executor))
 
@@ -209,7 +209,7 @@ class Kernel:
         for one channel at pixel p of x and at p' of x', after a convolution or a pooling.  The mean over all p = p'
         gives `nngp` and `ntk`.  The mean over all pairs gives the kernels of the network followed by a `GlobalAvgPool`.
 
-        equal : True to compute only the pairs p = p', (N, M, H, W).  This is fast if no earlier layer mixes pixels.
+        equal : True to compute only the pairs p = p', (N, M, H, W).  This is fast without pooling and attention.
         memory : as for `nngp`.   For sequences the shapes are (N, M, L, L') and (N, M, L).   Raises ValueError if the
         network ends in vectors, and UnsupportedLayer for Dropout, because its masks change K(p, p) of x with itself.
 
@@ -232,7 +232,8 @@ class Kernel:
             raise UnsupportedLayer("pixels does not know the masks of Dropout: leave the layer out")
         check_rates(self.spec, self.parametrization, inputs.example)
         steps, P = steps[:-1] if steps and isinstance(steps[-1], Flat) else steps, prod(grid)
-        wanted = Wanted((True, True), (None, None), memory, None, self._warn, pixels=(P, 1) if equal else (1, P))
+        warn = partial(self._warn, level=4)
+        wanted = Wanted((True, True), (None, None), memory, None, warn, pixels=(P, 1) if equal else (1, P))
         (N, M), xp = inputs.shape, inputs.xp
         found: list[Any] = image_kernels(steps, inputs, wanted)
         if equal:
@@ -241,7 +242,7 @@ class Kernel:
         return Both(*(xp.moveaxis(k.reshape((N, *grid, M, *grid)), 1 + len(grid), 1) for k in found))
 
     def diag(self, x: Array) -> Both:
-        """Compute the diagonals of both kernels, (N,) each, in O(N).  No series is used; all errors are rounding.
+        """Compute the diagonals of both kernels, (N,) each, in O(N).  Unless pixels are mixed, all errors are rounding.
 
         >>> import numpy as np, minintk as mn
         >>> kernel(mn.Sequential(mn.Dense(512, w_std=2**0.5), mn.ReLU(), mn.Dense(1))).diag(np.eye(2))
@@ -257,7 +258,7 @@ class Kernel:
 
         The central differences in float64 need the time of four kernels and have relative errors of about 1e-9.  Raises
         MemoryError before any work if the result does not fit, and ValueError, naming the examples, if a derivative
-        overflows the inputs' precision.
+        exceeds the inputs' precision.
 
         >>> import numpy as np, minintk as mn
         >>> k = kernel(mn.Sequential(mn.Dense(512, w_std=2**0.5), mn.ReLU(), mn.Dense(1)))
@@ -295,7 +296,7 @@ class Kernel:
         other` and `k ** 2` are the kernels of f_1 f_2 (`minintk.Product`): K = K_1 K_2, Theta = Theta_1 K_2 + K_1
         Theta_2, elementwise, or per pixel if the networks end in pixels.  The results have their own spec and work in
         posterior, ensemble and estimators.  Raises ValueError if parametrizations differ or c <= 0.  Raises
-        UnsupportedLayer for a sum if neither network ends in weights, and for a product if neither has weights.
+        UnsupportedLayer unless one network ends in weights; for a product, it suffices that one begins with weights.
 
         >>> import numpy as np, minintk as mn
         >>> one, two = kernel(mn.Dense(1)), kernel(mn.Sequential(mn.Dense(64), mn.ReLU(), mn.Dense(1)))
@@ -341,7 +342,7 @@ class Kernel:
 
         No layer amplifies the quadratures' errors e_l, so the bound is 2 sum_l e_l; vectors add 4 eps sum_l (chi_{l+1}
         ... chi_L)^1/2, because chaos amplifies rounding errors of angles (docs/guide/activations.md).  Sign has no chi,
-        so its result is inf.  If phi has kinks or large arguments, rows of correlation c have the smaller error e_l
+        so the result is inf.  If phi has kinks or large arguments, two rows of correlation c have the smaller error e_l
         |c|^1024.  Series and tiles depend on all rows, so two calls can differ in a pair by the sum of their errors.
         """
         if any(isinstance(layer, s.Sign) for layer in every(self.spec)):
@@ -395,23 +396,22 @@ class Kernel:
         found: tuple[list[Array | None], float] = block.under(self._program(example)).found()
         return found
 
-    def _warn(self, error: float) -> None:
-        """Warn if a quadrature is inexact."""
+    def _warn(self, error: float, level: int = 5) -> None:
+        """Warn the caller of a kernel, `level` frames up, if a quadrature is inexact."""
         if error > LARGEST_SILENT_ERROR:
             warnings.warn(
                 f"the kernel of {self.spec!r} is by quadrature and exact to {error:.1g} only, relative to "
-                "sqrt(k(x, x) k(x', x')) and at the worst angle: pre-activations are large, or phi has kinks; scale "
-                "the inputs, or w_std, down",
-                stacklevel=5,  # points to the caller of nngp, ntk or both
+                "sqrt(k(x, x) k(x', x')), at the worst angle: phi has kinks or large inputs; scale x or w_std down",
+                stacklevel=level,
             )
 
 
 def kernel(spec: s.Layer, parametrization: Parametrization = DEFAULT_PARAMETRIZATION) -> Kernel:
     """Return the `Kernel` (NNGP and NTK) of `spec` at infinite width.
 
-    parametrization : provides the learning-rate scales of Theta.  Theta may depend on hidden widths only through their
-    ratios; otherwise, computing it raises UnsupportedLayer.  The standard and PyTorch parametrizations have no scales,
-    so Theta has no limit.  It is then computed for the spec's own widths, to leading order, and grows with them, as in
+    parametrization : provides the learning-rate scales of Theta.  Unless all are 1, computing Theta raises
+    UnsupportedLayer if it depends on more than ratios of hidden widths.  In the standard and PyTorch parametrizations,
+    Theta has no limit; it is computed to leading order for the spec's own widths, and grows with them, as in
     neural-tangents.  If features move (`SpectralMuP`, `MeanField`), the kernels are those at initialisation, and
     training changes Theta by order one.  The variance K of the outputs is then O(1/n), and is computed for the spec's
     widths n.  Raises UnsupportedLayer if a layer has no rule, or if the limit does not follow this recursion.

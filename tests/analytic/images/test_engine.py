@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -309,6 +310,20 @@ def test_an_inexact_quadrature_warns() -> None:
     with pytest.warns(UserWarning, match="is by quadrature and exact to .* only"):
         kernel.both(x)
     exact.both(x)
+
+
+def test_the_warning_points_to_the_caller() -> None:
+    tanh = mn.Sequential(mn.Conv2d(6, w_std=300.0), mn.Tanh())
+    kernel = an.kernel(mn.Sequential(tanh, mn.Flatten(), D))
+    vectors = an.kernel(mn.Sequential(mn.Dense(6, w_std=300.0), mn.Tanh(), D))
+    calls = (
+        lambda: kernel.both(images(3, (3, 4, 2))), lambda: kernel.nngp(images(3, (3, 4, 2))),
+        lambda: an.kernel(tanh).pixels(images(3, (3, 4, 2))), lambda: vectors.ntk(images(3, (4,))),
+    )  # fmt: skip
+    for call in calls:
+        with pytest.warns(UserWarning, match="is by quadrature and exact to .* only") as found:
+            call()
+        assert [Path(w.filename).name for w in found] == ["test_engine.py"]
 
 
 def test_activations_by_quadrature() -> None:
