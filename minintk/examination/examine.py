@@ -53,17 +53,17 @@ def examine(
     are networks with other initial weights.  Otherwise, they are the same network on random halves of the examples.
 
     regime : "lazy" if the gap is below 5 %, "rich" if the gap and the movement of the tangent kernel are above 25 %,
-    and "between" otherwise.  It is "undecided" if a 95 % interval contains a threshold or the runs do not train.
+    and "between" otherwise.  It is "undecided" if a 95 % interval leaves this open or the runs do not train.
     findings : problems of the kinds "unstable", "dead", "badly scaled" and "short".
 
     net : a `Network`, built from a spec or lifted.  theta : (P,).  x : (N, *input_shape).  y : (N, C).  Runs use
     float32.  loss : a loss with a `hessian`.  lr : the rate to examine, by default a quarter of the largest stable rate
     of each network.  steps : steps per run, by default 200, or fewer if they are expensive.  examples : the number to
-    draw, by default at most 256.  replicates : their number, at least 3.  widths : True to also train networks of other
-    widths.  seconds : the CPU time for this thread.  Parts that would exceed it are listed in the notes.  They are not
-    needed for the regime.  progress : called with a text before each part.  The first text estimates the time.
+    draw, by default at most 256.  replicates : the number of runs, including yours, at least 3.  widths : True to also
+    train networks of other widths.  seconds : the CPU time for this thread.  Parts that would exceed it are skipped and
+    noted; the regime needs none of them.  progress : called with a text before each part, first with a time estimate.
 
-    Raises TypeError unless net is a `Network`, and ValueError for other invalid arguments.
+    Raises TypeError for arguments of the wrong type (e.g. integer arrays), and ValueError for other invalid ones.
     See Lee et al. 2019, eq. 5 (linearisation); Chizat, Oyallon and Bach 2019 (lazy training).
 
     >>> import minintk as mn
@@ -106,6 +106,8 @@ def examine(
             steps, points, curved, wide, needed = _afforded(seconds, rate, each, steps, least, most, every)
             say(f"about {max(needed, 1):.0f} s on an idle machine")
             bounds = [first, *(one.stable_rate() for one in problems[1:])]
+        except NotImplementedError:  # the loss has no second derivative
+            raise
         except (ValueError, FloatingPointError, RuntimeError) as error:
             why = f"no gradient can be followed, {str(error).split(': ')[0]}"
             findings = findings or (Finding("dead", why, "Mend the layers that pass no signal before training."),)
@@ -157,7 +159,7 @@ def _afforded(
 ) -> tuple[int, int, int, bool, float]:
     """Return the numbers of steps, points and Hessians that fit in the time, if other widths do, and the total seconds.
 
-    rate, kernel : seconds for it.  runs, widths : the costs of all runs and of other widths, relative to the first run.
+    rate, kernel : seconds for one.  runs, widths : costs of all runs and of other widths, relative to the first run.
     """
     for points, curved in ((8, CURVED), (2, 0)):
         kernels = points + (runs - 1) * min(points, 3)
