@@ -187,7 +187,7 @@ def gaussian_norms(net: Network) -> dict[str, float]:
     places, found = _places(net), {}
     for t in net.layout.tensors:
         i, o, window = _sides(t, places)
-        sides = sqrt(o) + (sqrt(i) if t.name in places else 0.0)
+        sides = sqrt(o) + (sqrt(i) if len(t.shape) > 1 else 0.0)
         found[t.name] = t.row.multiplier * t.row.std * sqrt(window) * sides
     return found
 

@@ -1,4 +1,4 @@
-"""Test spectral norms against known singular values, and test edges, alignment and normalisation, on every device."""
+"""Test spectral norms against singular values, and test their edges, alignment, normalisation and array libraries."""
 
 from __future__ import annotations
 
@@ -133,8 +133,16 @@ def test_convolutions_have_the_edge_of_their_fourier_transform() -> None:
         assert norms[name] == pytest.approx(edges[name], rel=0.06)
 
 
+def test_other_weights_have_the_edge_of_their_matrix() -> None:
+    """A grouped convolution counts as a matrix of shape (all axes but the last, last axis)."""
+    spec = mn.Sequential(mn.more_layers.GroupedConv2d(256, 3, groups=4), mn.Flatten(), mn.Dense(1))
+    net = mn.Network(spec, (4, 4, 64))
+    norms, edges = sp.spectral_norms(net, net.init(np.random.default_rng(0))), sp.gaussian_norms(net)
+    assert norms["0.W"] == pytest.approx(edges["0.W"], rel=0.06)
+
+
 def test_spectral_mup_has_the_natural_norms_at_every_width() -> None:
-    """|W| over the natural norm lies in (0.9, 2.2) below the output, and in (0.2, 2.2) at the output of spectral muP.
+    """|W| over the natural norm is in (0.9, 2.2) below the output; in muP and mean field, in (0.2, 2.2) at the output.
 
     In NTK, the ratio at the output is sqrt(n / 3) times larger.
     """
