@@ -6,12 +6,12 @@
 
 Expected results for each assignment:
 
-    solution      all points, in a separate process like students' submissions, and with students' numbers, for
-                  every choice of the variants; all other submissions use the authors' numbers
+    solution      all points, once in a separate process like students' submissions, and in this one with students'
+                  numbers, for every choice of the variants; all other gradings use the authors' numbers
     right/*.py    all points, for every choice of the variants
     starter       no points
-    wrong/*.py    all points except those of the exercises that its first line names, under one
-                  choice of the variants, or with --all-variants under each choice that it concerns
+    wrong/*.py    all points except those of the exercises that its first line names, under one choice of the
+                  variants, or with --all-variants under each choice that it concerns, unless it is isolated
 
 A wrong submission is the text of the solution followed by the text of the file, which redefines some functions.
 The first lines of the file are its header:
@@ -21,7 +21,7 @@ The first lines of the file are its header:
     # isolated                                  run it in a separate process, because it would harm the grader
     # alone                                     a complete file, without the solution before it
 
-The script then runs the attacks of course/attacks against the sandbox of a submission. On Linux, all attacks must fail.
+On Linux, without HW and --kind, the script then runs the attacks of course/attacks against the sandbox; all must fail.
 
 Exit status: 0 if all results are as expected, 1 if not.
 """
@@ -48,9 +48,6 @@ from classroom import main as classroom
 from build import folders, starter
 from build import main as build
 from minintk.grade import Assignment, grade, load
-
-SLOWEST = 2.0
-"""The time in seconds that grading one submission may take on an idle machine."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +113,7 @@ def fits(variant: Mapping[str, Any], needs: Mapping[str, Sequence[str]]) -> bool
 
 
 def fitting(assignment: Assignment, needs: Mapping[str, Sequence[str]]) -> str:
-    """Return the first seed whose variant satisfies `needs`; raise ValueError if there is none."""
+    """Return the first seed whose variant satisfies `needs`; raise ValueError for an unknown name or choice."""
     for name, choices in needs.items():
         if not set(choices) <= set(map(str, assignment.variants.get(name, ()))):
             raise ValueError(f"{assignment.name} expects one of its variants {dict(assignment.variants)}, got {needs}")
@@ -142,7 +139,7 @@ def header(text: str) -> dict[str, str]:
 
 
 def wrong(folder: Path, assignment: Assignment, solution: str, more: Sequence[str] = ()) -> Iterator[Task]:
-    """Yield each wrong submission of the folder with one seed, and with those seeds in `more` that fit its variant."""
+    """Yield each wrong submission with one seed and, unless it is isolated, with the seeds in `more` that fit it."""
     names = [exercise.name for exercise in assignment.exercises]
     for path in sorted(folder.glob("wrong/*.py")):
         text = path.read_text(encoding="utf-8")
@@ -214,7 +211,7 @@ def _text(found: object, name: str) -> str:
 def course(
     names: Sequence[str] = (), *, every: bool = False, processes: int = 2, kinds: Sequence[str] = ()
 ) -> list[Outcome]:
-    """Grade the assignments (all, or those whose names begin with one of these) in several processes.
+    """Grade the assignments (all, or those whose names begin with one of `names`) in `processes` processes.
 
     kinds : some of "solution", "starter", "right" and "wrong".  Defaults to all four.
     """
@@ -256,7 +253,7 @@ def report(outcomes: Sequence[Outcome], *, times: bool = False) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Grade the assignments that the arguments name, and print the table. Return 0 if all results are as expected."""
+    """Grade the assignments that the arguments name, print the table, and return the exit status; see the module."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["release"]:
         return build(words)

@@ -7,7 +7,7 @@
 The folder contains a script, a notebook or a folder for each student, named after the student as in the seed, for
 example ada@example.org.py.
 The table also lists hand-ins that cannot be graded, with the reason, and students in names.txt without a hand-in.
-Canvas and Moodle can read its columns.
+Its first columns have the names that Canvas and Moodle document.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 
 from kit import chosen, functions
 
-from build import OTHER, made
+from build import OTHER, made, starter
 from minintk.files.writing import write_atomically
 from minintk.grade import Assignment, grade, load
 from minintk.grade.hand_in import text_of
@@ -37,7 +37,7 @@ GRAM = 14
 
 
 def fingerprint(text: str) -> frozenset[int]:
-    """Hash each sequence of GRAM nodes of the syntax tree. Names, comments, docstrings and constants are ignored."""
+    """Hash each sequence of GRAM syntax-tree nodes. Comments, constants and names, except attributes, are ignored."""
     try:
         tree = ast.parse(text)
     except SyntaxError:
@@ -67,7 +67,7 @@ def alike(text: str, other: str, given: str = "") -> float:
 
 
 def scripts(folder: Path) -> dict[str, str]:
-    """Return {file: text} for the scripts and notebooks in a folder, except damaged files and the grader's files."""
+    """Return {file: text} of scripts and notebooks, except in `wrong`, exercises.py, __init__.py and damaged files."""
     files = sorted(p for end in ("py", "ipynb") for p in folder.rglob(f"*.{end}") if "wrong" not in p.parts)
     found = {}
     for path in files:
@@ -82,9 +82,10 @@ def scripts(folder: Path) -> dict[str, str]:
 def pairs(assignment: Assignment, folder: Path, least: float) -> list[tuple[float, str, str]]:
     """Return [(shared fraction, file, other file)] for similar hand-ins, which share at least a fraction `least`.
 
-    The most similar come first.  The assignment's solutions are compared too.  Code given to all students is ignored.
+    The most similar come first.  Solutions are compared too.  The starter's code is ignored.
     """
-    given = "\n".join(f"def {name}():\n    raise NotImplementedError" for name in functions(assignment))
+    solution = Path(assignment.folder) / "solution.py"
+    given = starter(solution.read_text("utf-8"), assignment.variant("")) if solution.exists() else ""
     texts, known = scripts(folder), scripts(Path(assignment.folder))
     found = {}
     for name, text in texts.items():
@@ -136,8 +137,8 @@ def whole_class(
     """Grade all hand-ins in a folder, and rewrite the table after each hand-in.
 
     one : True for one variant for all students, drawn from the seed without a name.  names : the names of the students.
-    A student in `names` without a hand-in gets a row without points.  Returns the rows.  Raises ValueError for a
-    hand-in by a student who is not in `names`.
+    A student in `names` without a hand-in gets a row with 0 points.  Returns the rows.  Raises ValueError for a second
+    hand-in by a student or, unless `names` is empty, a hand-in by a student who is not in `names`.
     """
     found, others = hand_ins(folder)
     if names and (strangers := sorted({*found} - {*names})):
@@ -164,7 +165,7 @@ def whole_class(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Grade a class, or compare its hand-ins. Return 2 if the arguments are invalid."""
+    """Grade a class, or compare its hand-ins. Exit with status 2 if the arguments are invalid."""
     parser = argparse.ArgumentParser(prog="make.py course", description=__doc__.partition("\n")[0])
     parser.add_argument("what", choices=("class", "similar"), help="grade and compare, or compare alone")
     parser.add_argument("assignment", help="a folder with exercises.py, or its name in ./course")

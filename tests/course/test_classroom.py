@@ -10,10 +10,10 @@ from pathlib import Path
 import classroom
 import pytest
 from check import header
-from classroom import alike
+from classroom import alike, pairs
 
 import build
-from build import folders, hard_coded, notebook, starter
+from build import folders, hard_coded, notebook, starter, student
 from minintk.grade import load
 from tests.minintk.grade import tiny
 from tests.minintk.grade.tiny import SOLUTION, STARTER
@@ -145,3 +145,13 @@ def test_a_copy_with_other_names_is_alike_and_other_work_is_not() -> None:
     assert alike(SOLUTION, other) < 0.2
     assert alike(SOLUTION, SOLUTION, given=SOLUTION) == 0
     assert alike("1 +", SOLUTION) == 0
+
+
+def test_untouched_starters_are_not_alike(tmp_path: Path) -> None:
+    folder = next(folder for folder in folders() if "hw1" in folder.name)
+    for name in ("ada", "bob"):
+        student(folder, name, tmp_path / name)
+    (handed := tmp_path / "handed").mkdir()
+    for name in ("ada", "bob"):
+        shutil.copy(tmp_path / name / folder.name / "starter.py", handed / f"{name}.py")
+    assert pairs(load(folder), handed, 0.01) == []
