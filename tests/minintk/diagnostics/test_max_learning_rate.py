@@ -43,10 +43,14 @@ def test_float32_is_right_to_its_digits() -> None:
 
 
 def test_scales_replace_the_parametrizations() -> None:
-    frozen = {name: 0.0 for name in NET.layout.slices if name != "2.W"}
-    kernel = mn.ntk_full(NET, THETA, X, scales=frozen)
-    want = an.max_learning_rate(kernel)
-    assert mn.max_learning_rate(NET, THETA, X, mn.mse, scales=frozen) == pytest.approx(want, rel=1e-6)
+    """In spectral muP, the scales of W are not 1."""
+    net = mn.Network(NET.spec, NET.input_shape, mn.SpectralMuP())
+    scales, S = {"0.W": 0.0, "0.b": 0.0, "2.W": 3.0}, np.zeros(net.size)
+    S[net.layout.slices["2.W"]] = 3.0
+    J = net.linearize(THETA, X)[1].dense().reshape(-1, net.size)
+    want = 2 * len(X) / float(np.linalg.eigvalsh(J @ (S[:, None] * J.T))[-1])
+    assert mn.max_learning_rate(net, THETA, X, mn.mse, scales=scales) == pytest.approx(want, rel=1e-6)
+    assert mn.max_learning_rate(net, THETA, X, mn.mse) != pytest.approx(want, rel=0.1)
 
 
 def test_one_number_and_batch_statistics() -> None:
