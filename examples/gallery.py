@@ -23,9 +23,10 @@ from PIL import Image
 from minintk.lab.experiments.papers import scripts
 
 HERE = Path(__file__).resolve().parent
+WITHOUT_FIGURE = "common", "gallery", "replicate", "table"
 NAMES = sorted(
     path.stem for path in HERE.glob("*.py")
-    if 'if __name__ == "__main__"' in path.read_text("utf-8") and path.stem not in {"table", "gallery", *scripts()}
+    if 'if __name__ == "__main__"' in path.read_text("utf-8") and path.stem not in {*WITHOUT_FIGURE, *scripts()}
 )  # fmt: skip
 """All scripts except shared modules, runners and scripts that rerun papers."""
 

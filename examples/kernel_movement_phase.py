@@ -54,7 +54,7 @@ def moved(
 def main(
     s: Setting, widths: tuple[int, ...], scales: tuple[float, ...], depth: int, seeds: int, n_train: int
 ) -> Found:  # fmt: skip
-    """Return the exponents of s in each regime, and the distances between the curves of different widths."""
+    """Return the exponents of s (lazy regime and by decade) and of h, and the distances between the widths' curves."""
     grid = {"phi": tuple(ACTIVATIONS), "width": widths, "s": scales, "seed": range(seeds)}
     runs = s.sweep(moved, grid, together="seed", data=s.data, n_train=n_train, depth=depth)
     at, middle = np.array(scales), len(widths) // 2
@@ -70,7 +70,6 @@ def main(
             found["decades"][key] = by_decade(at, own[middle])
             # the exponent of h at fixed s: 0 if the curves coincide
             left = found["in h"][key] = [exponent(widths, own[:, k]) for k in range(len(scales))]
-            logs = np.log(own).mean(-1)
             logs = np.log(own[:, feature]).mean(-1)
             apart = found["apart"][key] = float(np.exp(np.ptp(logs, axis=0).max()) - 1)
             what = "kernel's change" if name == "kernel" else "sqrt(h) weights' change"
