@@ -46,7 +46,7 @@ def test_lazy_with_intervals_around_what_a_user_would_measure() -> None:
 def test_every_replicate_runs_at_a_quarter_of_its_own_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every replicate uses a quarter of its own bound.
 
-    Bounds of small convolutional networks differ tenfold between draws. At the smallest bound most replicates would
+    Bounds of small convolutional networks differ much between draws. At the smallest bound most replicates would
     hardly move, and their draws would decide the verdict.
     """
     seen: list[tuple[float, float]] = []
@@ -214,5 +214,8 @@ def test_refusals(x: Any, y: Any, error: Any) -> None:
     with pytest.raises(ValueError, match="one network"):
         examine(net, net.init(np.random.default_rng(0), ensemble=2), X, Y)
     theta = net.init(np.random.default_rng(0))
+    one = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (64,))
+    with pytest.raises(NotImplementedError, match="Hinge.* has no second derivative"):
+        examine(one, one.init(np.random.default_rng(0)), X, np.sign(Y[:, :1] - 0.5), loss=mn.hinge)
     with pytest.raises(TypeError):
         examine(cast(Any, mn.Linearized(net, theta)), theta, X, Y)
