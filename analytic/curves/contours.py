@@ -1,10 +1,10 @@
 """Integrate around a spectrum on the real axis, with nodes that resolve all scales of the spectrum.
 
-    f(t) = (1 / 2 pi i) int e^{st} F(s) ds                  F is singular for real s <= 0
+    f(t) = (1 / 2 pi i) int e^{st} F(s) ds                  F is singular only at real s <= 0
     z(u) = 0.5017 u cot(0.6407 u) - 0.6122 + 0.2645 i u     times J / t, -pi < u < pi, J nodes: error about 3.9^-J
 
 (Trefethen, Weideman and Schmelzer 2006.)  Powers q(z)^T of a step's operator are polynomials, so they need a closed
-contour.  It joins a hyperbola left of 0, at the scale of the last step, to an arc beyond the largest eigenvalue.
+contour.  It joins a hyperbola, which crosses the axis left of 0 at order 1 / (lr T), to an arc beyond the spectrum.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def laplace(t: float) -> tuple[Host, Host]:
 def closed(least: float, most: float) -> tuple[Host, Host]:
     """Return the upper half of a contour around [0, most]: nodes z : (J,) from left to right, and weights dz.
 
-    (1 / 2 pi i) int F dz, counterclockwise, is Im sum F(z) dz if F(conj z) = conj F(z).   least : smallest scale.
+    (1 / 2 pi i) int F dz, counterclockwise, is Im sum F(z) dz for F(conj z) = conj F(z).   least : the smallest scale.
     """
     end = np.arcsinh(2 * most / least)
     u, du = _panels(0.0, end, 1 + int(end))

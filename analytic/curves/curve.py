@@ -1,7 +1,7 @@
 """Compute the test loss of random-feature models and kernels over time, for given numbers of parameters and examples.
 
-    E loss(t) = (1 / 2 pi i)^2 int int e^{(s + s') t} E(s, s') / (s s') ds ds'       gradient flow
-    E loss    = E(ridge / N, ridge / N)                                ridge regression; t -> infinity for ridge -> 0
+    loss(t) = (1 / 2 pi i)^2 int int e^{(s + s') t} E(s, s') / (s s') ds ds'         gradient flow
+    loss    = E(ridge / N, ridge / N)                                  ridge regression; t -> infinity for ridge -> 0
 
 `analytic.curves.equivalent` computes the deterministic equivalent E(s, s').
 """
@@ -30,7 +30,7 @@ class LearningCurve:
     def flow(self, t: Any) -> Host:
         """Return the test loss at times t, () or (T,), of gradient flow on the training loss from f = 0.
 
-        T steps of gradient descent at rate lr correspond to t = T lr if lr lambda << 1.  t = inf is the end of training
+        Gradient descent at rate lr reaches t = lr * steps if lr lambda << 1.  t = inf is the end of training
         and gives ridge(0).  Raises ValueError unless t is a number >= 0 or a one-dimensional array of numbers >= 0.
         """
         axis = times(t)
@@ -97,7 +97,7 @@ def learning_curve(
     over the functions of each level.  noise : the variance of the noise in training and test labels.
 
     For Gaussian phi_k, the formulas hold for large width and many examples, with corrections of order 1/width and
-    1/examples.  For other phi_k, they are approximate.  `eigenlearning` is the case width = inf, t = inf.  A lazy
+    1/examples.  For other phi_k, they are approximate.  `eigenlearning` is `ridge` for width = inf.  A lazy
     network of this width differs: its kernel fluctuates, and it has as many features as it has weights.  Raises
     ValueError unless power is (K,) and >= 0, noise is >= 0, and width and examples are whole numbers or inf.  Sources:
     Bordelon, Atanasov and Pehlevan 2024 (flow), Paquette et al. 2024 (SGD), Simon et al. 2023 (ridge).

@@ -6,9 +6,9 @@
 
     C = Z'Z / N,    A = Lambda^1/2 W W' Lambda^1/2
 
-The residual r = v - Lambda^1/2 W theta of gradient flow obeys dr/dt = -A C r - A Z' eps / N.  Its Laplace transform is
-a resolvent, and s r(s) at s = ridge / N is the residual of ridge regression with the kernel.  One function of s and s',
-E(s, s') = s s' E[r(s) . r(s')] + sigma2, therefore gives both losses.  With L_k = lambda_k / (lambda_k + kappa),
+The residual r = v - Lambda^1/2 W theta of gradient flow obeys dr/dt = -A C r - A Z' eps / N.  Its Laplace transform
+is a resolvent, and s r(s) at s = ridge / N is the residual of ridge regression with the kernel.  One function of s and
+s', E(s, s') = s s' E[r(s) . r(s')] + sigma2, therefore gives both losses.  With L_k = lambda_k / (lambda_k + kappa),
 
     s = kappa (1 - sum L_k / N) (1 - sum L_k / n)                                kappa(s) on the cut plane
     q0 = kappa kappa' sum v_k^2 / ((lambda_k + kappa) (lambda_k + kappa'))       p = sum L_k L'_k
@@ -35,7 +35,7 @@ from minintk.arrays import Host
 class Equivalent:
     """The deterministic equivalent of a spectrum, the target's power in each mode, and the numbers n and N.
 
-    lam, h, v2 : (K,), eigenvalues, multiplicities, sums of v_k^2 over a level.  rest : the trace of the omitted modes.
+    lam, h, v2 : (K,), eigenvalues, multiplicities and sums of v_k^2 per level.  rest : the trace of the omitted modes.
     n, N : numbers of parameters and examples, which can be inf.  sigma2 : the variance of the label noise.
     """
 

@@ -46,7 +46,7 @@ class Exponents:
 
     flow : exponent in time, (beta - 1) / alpha.  sgd : exponent in steps of one-pass SGD, min(flow, 2 - 1/alpha).
     width : min(beta - 1, alpha).  examples : min(beta - 1, 2 alpha), if there is no noise.
-    budget : exponent in width x steps, for one-pass SGD at the best width.  best_width : exponent of the best width.
+    budget : exponent in width x steps of one-pass SGD at the best width.  best_width : exponent of the best width.
     phase : "Ia", "II" or "III" of Paquette et al., i.e. the terms that balance at the best width.
     """
 

@@ -1,4 +1,4 @@
-"""Compute one-pass SGD by its Volterra equation, with nodes on a contour around the spectrum of random features.
+"""Compute one-pass SGD by a Volterra equation, with nodes on a contour around the spectrum of random features.
 
 For Gaussian inputs, a step on b new examples gives on average, in the eigenbasis of A = Lambda^1/2 W W' Lambda^1/2,
 
@@ -39,7 +39,7 @@ def loss(e: Equivalent, steps: int, lr: float, batch: int) -> Host:
 
 
 def nodes(e: Equivalent, steps: int, lr: float, most: float) -> tuple[Host, Host, Host]:
-    """Return nodes z and weights of F(T) and K(T), the imaginary parts of the weighted sums of q(z)^T."""
+    """Return nodes z, and weights of q(z)^T in two sums whose imaginary parts are F(T) without noise, and K(T)."""
     if isinf(e.n):
         return e.lam + 0j, 1j * e.v2, 1j * e.h * e.lam**2
     z, dz = contours.closed(3 / (lr * steps), 1.1 * most)

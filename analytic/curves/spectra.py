@@ -95,7 +95,7 @@ def sphere_modes(kernel: AngularKernel, d: int, degree: int, *, kind: Kind = "nt
 
 
 def cube_modes(kernel: AngularKernel, d: int, *, kind: Kind = "ntk") -> Modes:
-    """Return the eigenvalues of levels 0 ... d on the cube {-1, 1}^d.  Arguments and errors are as in `sphere_modes`.
+    """Return the eigenvalues of levels 0 ... d on {-1, 1}^d, d <= 1029.  Arguments and errors are as in `sphere_modes`.
 
     >>> modes = cube_modes(lambda t: (10 * t) ** 2, d=10)            # (x.x')^2 = 10 + 2 sum of pairs of coordinates
     >>> modes.eigenvalue[:4].round(12), modes.multiplicity[:4]
@@ -179,7 +179,7 @@ class Eigenlearning:
     """The learnability of each mode from n examples; built by `eigenlearning`.
 
     kappa : the threshold; modes with lambda >> kappa are learned.  learnability : (K,), L of each level.
-    overfitting : E0, the factor that multiplies the label noise.
+    overfitting : E0, the factor by which overfitting to the n examples multiplies the test error.
     """
 
     modes: Modes
@@ -210,7 +210,7 @@ def eigenlearning(modes: Modes, n: int, *, ridge: float = 0.0) -> Eigenlearning:
     """Return the learnability of each level from n >= 1 random examples, for regression with k + ridge I.
 
     Levels that `modes` omits are not learned; their trace, modes.rest, acts as additional ridge.  Raises ValueError for
-    eigenvalues that are negative beyond rounding, and for n >= the number of modes without ridge.
+    negative eigenvalues beyond rounding, and for n >= the number of nonzero ones if ridge + modes.rest = 0.
 
     >>> modes = Modes(np.array([1.0, 0.1]), np.array([1, 100]))
     >>> learned = eigenlearning(modes, 20)
@@ -233,9 +233,9 @@ def eigenlearning(modes: Modes, n: int, *, ridge: float = 0.0) -> Eigenlearning:
 
 
 def check_modes(modes: Modes) -> tuple[Host, Host, float]:
-    """Return eigenvalues >= 0, multiplicities and the rest in float64; eigenvalues within rounding of 0 become 0.
+    """Return eigenvalues >= 0, multiplicities and the rest in float64; negative values due to rounding become 0.
 
-    Raises TypeError unless `modes` is `Modes`, and ValueError for shapes other than (K,) and negative eigenvalues.
+    Raises TypeError unless `modes` is `Modes`, and ValueError for shapes other than (K,) and other negative values.
     """
     if not isinstance(modes, Modes):
         raise TypeError(

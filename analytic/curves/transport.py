@@ -23,7 +23,7 @@ from minintk.validate import number, whole
 
 
 def predict_loss(kernel: Array, y: Array, *, examples: int, ridge: float) -> float:
-    """Return the test loss E |f(x) - y|^2 of regression with k + ridge I, if it is trained on `examples` examples.
+    """Return the test loss E |f(x) - y|^2 of regression with k + ridge I that is trained on `examples` examples.
 
     kernel : (n, n), of the sample.  y : (n, C), the sample's targets with noise.  The prediction has the error of
     `eigenlearning`, which is of order 1/n, and sampling noise.  Raises ValueError if ridge < (examples - n) / sum 1/mu,

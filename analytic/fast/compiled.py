@@ -1,4 +1,4 @@
-"""Compile kernels' Numba loops (`pip install minintk[fast]`) and the formulas that the loops call."""
+"""Compile the kernels' Numba loops (`pip install minintk[fast]`) and the formulas that the loops call."""
 
 from __future__ import annotations
 

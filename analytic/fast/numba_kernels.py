@@ -2,8 +2,8 @@
 
 `follow` takes the steps, and the numbers of the pixels for every step, from `analytic.fast.offsets`.  It is compiled
 once for each precision.  It has no code for particular networks or activations, and calls activations by address
-(`analytic.fast.compiled.steps_of_form`).  A plane is contiguous in memory, and its lines of pixels follow each other.
-Each line has `width` pairs.  All loops vectorise because `width` is a multiple of 16.
+(`analytic.fast.compiled.steps_of_form`).  A plane is contiguous in memory, one line of pixel pairs after the other.
+Each line has `width` places.  Loops over places vectorise without remainder, because `width` is a multiple of 16.
 """
 
 from __future__ import annotations
@@ -85,9 +85,9 @@ def plane(steps: Any, numbers: Any, forms: Any, lefts: Any, rights: Any, y: Any,
 
 @jit
 def lift(values: Any, first: Any, others: Any, parts: Any, column: Any, out: Any) -> None:
-    """Copy the pixels' numbers into the layout of planes, (steps, lines width), with 0 after the last part of a line.
+    """Copy the pixels' numbers into the layout of planes, (arrays, lines width), with 0 after the last part of a line.
 
-    others : 1 to read images `first`, `first` + 1, ..., or 0 for only `first`.   column : pixels' column in `parts`.
+    others : 1 to read images `first`, `first` + 1, ..., or 0 for only `first`.   column : the first pixels in `parts`.
     """
     N, steps, lines, _ = values.shape
     width, last = out.shape[1] // lines, parts.shape[0] - 1
@@ -106,7 +106,7 @@ def lift(values: Any, first: Any, others: Any, parts: Any, column: Any, out: Any
 @jit
 def store(work: Any, start: Any, width: Any, parts: Any, lines: Any, first: Any, into: Any, field: Any, tangent: Any
           ) -> None:  # fmt: skip
-    """Add a plane to the field at the indices `into`, except at -1.   lines : (y, y2, number, w, first line of x)."""
+    """Add a plane to the field at the indices `into`, except at -1.   lines : (y, y2, number, w, row of x)."""
     y, y2, count, w, row = lines
     for line in range(count):
         for part in range(parts.shape[0]):
@@ -124,10 +124,10 @@ def store(work: Any, start: Any, width: Any, parts: Any, lines: Any, first: Any,
 def follow(steps: Any, numbers: Any, forms: Any, values: Any, pairs: Any, parts: Any, offsets: Any, across: Any,
            shape: Any, start: Any, lefts: Any, rights: Any, work: Any, total: Any, into: Any, field: Any, tangent: Any
            ) -> None:  # fmt: skip
-    """Add to total[0, b] and total[1, b] the sums of D and Theta over planes of images `one` and `two` + b `some`.
+    """Add sums of D and Theta over lines to total[0, b] and total[1, b], (width,), or add the planes to `field`.
 
-    forms : addresses of the activations.   pairs : (one, two, some, each, row).  If `each` is set, images `one` + b
-        `some` replace image `one`.  The field is filled starting at line `row`.
+    forms : addresses of the activations.   pairs : (one, two, some, each, row).  Image x is `one`, and the
+        first x' is `two` + b `some`.  If `each` is set, the first x is `one` + b `some`.   row : of x in the field.
     offsets, across : the planes' offsets across their lines, and the weight of each line.
     shape : (H, channels, top, bottom, left, W of the last grid).
     parts : the parts of a line, (x' counted from `two` + b `some`, first place, size, first pixel of x', first of x).

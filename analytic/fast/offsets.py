@@ -2,13 +2,13 @@
 
 A window of stride 1 shifts both pixels together, and an activation acts on single pairs.  Pairs at different offsets o
 therefore do not mix before a pooling.  A global pooling needs only the sum of all pairs.  A `Field` propagates all
-pairs layer by layer.  Here, the pairs at some offsets pass through all layers at once.
+pairs layer by layer.  Here, pairs at some offsets pass through all layers before others do.
 
     plane    all pairs at one offset o_y across the lines, with one line for each y such that y + o_y is inside
     line     the pairs at several offsets o_x along the lines, in sequence; small images share a line
     margins  the surrounding pairs with one pixel outside: D is q / 2 of the pixel inside, and Theta is 0
 
-Lines of all y and o_y have the same layout.  The numbers sqrt(q / 2 unit) that an activation needs are therefore laid
+Lines of all y and o_y have the same layout.  An activation's numbers, such as sqrt(q / 2 unit), are therefore laid
 out once per image, with 0 for pixels outside, and each plane uses them as two long arrays.  On a GPU, a block of
 threads computes a plane (`analytic.fast.gpu_kernels`), and a line contains the pairs at one offset.
 """
@@ -66,7 +66,7 @@ PIXELS_ADDED_UP = 4
 
 
 def added_up(step: Pool, xp: Any) -> bool:
-    """Return True if planes can sum a pooling's windows without a field of all pixels; the windows must not overlap."""
+    """Return True if planes sum a pooling's windows without a field: on the host, for small windows without overlap."""
     apart = all(a.stride >= a.kernel and not a.circular for a in step.axes)
     return on_host(xp) and apart and prod(a.kernel for a in step.axes) <= PIXELS_ADDED_UP
 
@@ -107,10 +107,10 @@ def _(step: ResidualSum) -> bool:
 class Steps:
     """Steps encoded as numbers, which `numba_kernels.plane` reads.
 
-    table : (kind, slot, index of the pixels' numbers, H - lines, ...) of each step.  A WINDOW adds (before, kernel) of
-    each axis.  A FORM adds its index in `forms` and its count of numbers per pixel, the last of which is for margins.
-    factors : (ratio, 2 rest, the form's own constants).   values : arrays (n, h, w) with one number per pixel.
-    forms : (name, count of numbers per pixel, count of factors).   taken : the last slot in use.
+    table : (kind, slot, e, H - lines, ...) of each step.  A FORM appends its index in `forms` and its number of arrays
+    in `values`, from number e on; the last is for margins.  A WINDOW appends (before, kernel) of each axis; e = 1 if
+    Theta is live.  COPY and ADD append the other slot.   factors : (ratio, 2 rest, constants) of a FORM; ratio of ADD.
+    values : arrays (n, h, w).   forms : (name, number of arrays, number of factors).   taken : the last slot in use.
     """
 
     size: tuple[int, int]
@@ -147,7 +147,7 @@ class Steps:
         self.add(FORM, slot, e, self.forms.index(code), len(numbers), factors=factors)
 
     def settle(self, half: PixelValues | None, slot: int) -> None:
-        """Add the pending term, and set pairs outside the image to 0."""
+        """If a term is pending, append a form that adds it and resets the margins."""
         if self.pending is not None and half is not None:
             xp, tiny = array_namespace(half.left), np.finfo(half.left.dtype).tiny
             self.form(slot, LINEAR, [xp.maximum(half.left, tiny)])  # 0 marks pixels outside the image
@@ -231,7 +231,7 @@ def lines_of_places(W: int, weights: Array, reach: tuple[int, int], some: int) -
 
 
 def offsets_of(weights: Array) -> list[int]:
-    """Return the offsets at which a pair has a weight.   weights : (n, n), symmetric."""
+    """Return the offsets at which a pair has a nonzero weight.   weights : (n, n), symmetric."""
     return [o for o in range(1 - len(weights), len(weights)) if np.diagonal(weights, o).any()]
 
 
@@ -251,7 +251,7 @@ class Planes:
 
     @cached_property
     def weights(self) -> tuple[Array, Array]:
-        """Return the weights of pairs of lines and of pairs of places; the largest is 1 (global pooling: all are 1)."""
+        """Return the weights of pairs of lines and of pairs of places; the largest is 1; without `readout`, all are."""
         if self.readout is None:
             return np.ones((self.steps.grid[0],) * 2), np.ones((self.steps.grid[1],) * 2)
         return self.readout.weights[:2]
@@ -291,7 +291,7 @@ class Planes:
 
     @cached_property
     def laid_out(self) -> Array:
-        """Return the pixels' numbers as (n, steps, lines, places), padded with zeros."""
+        """Return the pixels' numbers as (n, len(steps.values), lines, places), padded with zeros."""
         (H, W), ((top, bottom), (left, right)), values = self.steps.size, self.reach, self.steps.values
         shape = values[0].shape[0], len(values), top + H + bottom, left + W + right
         out = self.xp.zeros(shape, dtype=self.workspace.dtype)
@@ -306,7 +306,7 @@ class Planes:
 
     @cached_property
     def into(self) -> Array:
-        """Return, for each pixel, the index of its pixel or pooling window in the field, or -1 for none."""
+        """Map pixels after the steps to indices in the field: their own or, with `pool`, their windows' (-1: none)."""
         if self.pool is None:
             return np.arange(prod(self.grid))
         rows, columns = (np.where(T.any(axis=0), T.argmax(axis=0), -1) for T in map(window_matrix, self.pool.axes))
@@ -314,7 +314,7 @@ class Planes:
         return np.where(inside, rows[:, None] * self.grid[1] + columns, -1).reshape(-1)
 
     def sums(self, n: int, first: int, m: int, same: bool) -> Array:
-        """Return the read-out of D and Theta, (2, n, m), float64, for images :n and first:first + m; j >= i if same."""
+        """Return the read-out of D and Theta, (2, n, m), for images :n and first:first + m; 0 for j < i if `same`."""
         assert self.readout is not None
         unit = self.readout.weights[2]
         if not on_host(self.xp):

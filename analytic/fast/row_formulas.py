@@ -1,7 +1,7 @@
 """Convert a program for pairs of vectors into a list of formulas, which are compiled for the host or for a GPU.
 
 The formulas resemble those of `analytic.recursion.scalar_forms`, and use numbers of the left row and of the right row.
-A program is cut into parts.  Steps without a formula, user-defined steps and steps on rows of zeros use NumPy or CuPy.
+A program is cut into parts.  Steps without a formula, user-defined steps and most steps on zero rows use NumPy or CuPy.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def as_written(step: Any, kind: type, *methods: str) -> bool:
 
 
 def texts(step: Any, row: Any) -> list[Text] | None:
-    """Return a step as a list of formulas, or None if the step has no formula or there are rows of zeros."""
+    """Return a step as a list of formulas, or None if it has no formula, or none for its rows of zeros."""
     if as_written(step, Begin):
         return [] if step.first is None else texts(step.first, row and row._replace(mix=None))
     if as_written(step, Affine, "tangents"):

@@ -27,10 +27,10 @@ class KinkedCoefficients(NamedTuple):
     """Coefficients of alpha x + beta |x|.
 
     half, twice : sqrt(q / 2 unit), and twice this number.
-    floor : lower bound of X, to avoid division by 0; a quarter of a rounding error at the angle pi, for the largest U.
+    floor : lower bound of X, to avoid division by 0: the X of the angle pi - eps / 4, for the largest U.
     opposite : pixels with A / X above this number are treated as opposite; inf if no two images are opposite.
     scale : factor of D and Theta, which differs from 1 only if their unit is too small or too large.
-    zero : 1 for pixels with q = 0.   slope : phi'(0) if q = 0, else alpha.   Both are None if Theta is 0 where q = 0.
+    zero : 1 if q = 0.   slope : phi'(0) if q = 0, else alpha, times sqrt(old / new unit).   None if Theta is 0 there.
     """
 
     half: PixelValues
@@ -244,7 +244,7 @@ def _(step: Dual, row: Any, field: Field) -> None:
 
 
 class Aligned(Pairs):
-    """Pairs of equal pixels of images x and x'; p, tau : (A, B, size)."""
+    """Pairs of equal pixels of images x and x'; p, tau : (A, B, H W)."""
 
     def __init__(self, scratch: Scratch, field: Field, P: int, p: Array, tau: Array | None) -> None:
         super().__init__(scratch, p, None, tau)

@@ -38,7 +38,7 @@ from minintk.spec.windows import Axis
 
 @dataclass(frozen=True)
 class Attend(Mixing):
-    """Compute K' = A(x) K A(x')', A = zeta(gain K) on grid (H, W).   zeta : None for softmax.   masked : omit q = 0."""
+    """Compute K' = A(x) K A(x')', A = zeta(gain K) on grid (H, W).   zeta : None for softmax.   masked : skip q = 0."""
 
     grid: tuple[int, int]
     gain: float = 1.0

@@ -64,7 +64,7 @@ def image_diagonals(program: Program, inputs: Examples) -> RowState:
 
 
 NUMBERS_OF_ONE_THREAD = 2**20
-"""Fields up to this size use one thread, because NumPy calls are too short to gain from switching threads."""
+"""Without planes or series, kernels of up to this many pixel pairs use one thread: NumPy's calls are too short."""
 
 
 def is_small(plan: ImagePlan, inputs: Examples) -> bool:
@@ -84,7 +84,7 @@ def pairs_at_once(plan: ImagePlan) -> int:
 
 
 NUMBERS_IN_TILE = 2**10
-"""Maximum number of pixels per side of a tile if all pairs of pixels are requested; its results are in float64."""
+"""Maximum number of pixels per side of a tile of several images if all pairs are requested (results in float64)."""
 
 
 SHORTEST_TILE = 0.02
@@ -198,14 +198,14 @@ class PreparedImages:
 
 @dataclass(frozen=True)
 class SelfKernels:
-    """Kernels of each image with itself: D and Theta after each pooling, (N, h, w), and the final kernels."""
+    """Each image with itself: D and Theta after each pooling or before each attention (`pooled`), and both kernels."""
 
     pools: list[tuple[Array, Array]]
     rows: RowState
 
 
 def selves_at_once(double: ImagePlan, n: int) -> int:
-    """Return how many of n images, each with itself, pass through the layers at a time; `Selves` need more memory."""
+    """Return how many of n images, each paired with itself, to propagate at a time; `Selves` need more memory."""
     if by_quadrature(double.program):  # each image has its own coefficients
         return 1
     most = pairs_at_once(double)
@@ -263,7 +263,7 @@ class ImageEngine:
 
     inputs : if symmetric (x2 = x1), only the upper triangle is computed.   pools : `SelfKernels.pools` of x1 and x2.
     own : the diagonals, if known and x2 = x1.   asked : True for each kernel wanted (NNGP, NTK).
-    size : images per side of a tile.   out : the results.   workspace : the threads' arrays.   The run sets both.
+    size : images per side of a tile.   out : the results.   workspace : the threads' arrays.   `run` sets the last two.
     """
 
     plan: ImagePlan
@@ -434,7 +434,7 @@ class ImageEngine:
         most = pairs_at_once(self.plan)
         wide = min(m, most)
         deep = most // wide
-        if same or self.plan.by_offsets:  # deep batches compute many pairs below the diagonal; planes share the cores
+        if same or self.plan.by_offsets:  # deep batches compute many pairs below the diagonal; cores share planes
             deep = min(deep, -(-n // 4))
         for a in range(0, n, deep):
             for b in range(a if same else 0, m, wide):

@@ -5,8 +5,7 @@ For pixels p of x and p' of x', with pre-activations u, u' of variances q, q' an
     D = E (u - u')^2 / 2 = (q + q') / 2 - K >= 0              Theta, the tangent kernel; None if not requested
 
 D is linear in K, so sums over windows act on D in the same way.  D is exactly 0 for pixels that coincide, and gives the
-angle between u and u' without cancellation.  Pixels outside the image are 0.  With a pixel inside, of variance q, they
-have D = q / 2.
+angle between u and u' without cancellation.  Pixels outside the image are 0; with a pixel inside, D = q / 2.
 
 Variances pass through all layers first, in float64 (`Pixels`).  Distances for some pairs of images (`Field`) follow, in
 one of the arrangements of `analytic.images.pixel_pairs`.
@@ -28,7 +27,7 @@ from minintk.spec.windows import Axis
 class Pixels:
     """Variance q and Theta(p, p) of every pixel of n images, (n, H, W), float64.
 
-    unit : the unit of D, and of Theta / 2, in the fields.   error : bound on the quadratures' error so far.
+    unit : the unit of D, and of 2 Theta, in the fields.   error : bound on the quadratures' error so far.
     pending : True if the fields' Theta lacks the last layer's own contribution (`Field.pending`).
     """
 

@@ -21,7 +21,7 @@ class PixelValues(NamedTuple):
 
 
 class Workspace(local):
-    """Pool of arrays for one thread, aligned to cache lines.  Arrays of all shapes share its memory."""
+    """Pools of arrays, one for each thread.  Arrays of all shapes share a pool's memory."""
 
     def __init__(self, xp: Any, dtype: Any) -> None:
         self.xp, self.dtype = xp, xp.dtype(dtype)
@@ -47,7 +47,7 @@ class Workspace(local):
         self.free = [one for one in self.free if one is not numbers]
 
     def new(self, size: int) -> Array:
-        """Allocate an array of `size` numbers that starts on a cache line."""
+        """Allocate an array of `size` numbers that, on the host, starts on a cache line."""
         item = self.dtype.itemsize
         whole = self.xp.zeros(size + CACHE_LINE_BYTES // item, dtype=self.dtype)
         first = -whole.ctypes.data % CACHE_LINE_BYTES // item if on_host(self.xp) else 0

@@ -22,7 +22,7 @@ temporaries, and is so large that threads seldom wait for the interpreter lock b
 
 
 class Square(Field):
-    """All pairs of pixels of A images x and B images x'; d, theta : (A size, B size)."""
+    """All pairs of pixels of A images x and B images x'; d, theta : (A H W, B H W)."""
 
     def shape(self, H: int, W: int) -> tuple[int, ...]:
         return self.sizes[0] * H * W, self.sizes[1] * H * W
@@ -41,7 +41,7 @@ class Square(Field):
         return self.split(self.d.shape[0], finer * self.d.shape[1])
 
     def split(self, n: int, width: int) -> Iterator[slice]:
-        """Yield equal slices of 0:n such that `width` numbers for each index of a slice fit into a core's cache."""
+        """Yield slices of 0:n.  On the host, each fits into a core's cache, with `width` numbers per index."""
         count = -(-n * width * self.layout.number // BYTES_PER_PIECE) if on_host(self.xp) else 1
         step = -(-n // count)
         yield from (slice(start, min(start + step, n)) for start in range(0, n, step))
@@ -111,7 +111,7 @@ class Square(Field):
 
 
 class Selves(Square):
-    """All pairs of pixels of B images, each paired with itself; d, theta : (H W, B size)."""
+    """All pairs of pixels of B images, each paired with itself; d, theta : (H W, B H W)."""
 
     def left(self, values: PixelValues) -> Array:
         of, xp = values.left[self.j], self.xp  # (B, H W, 1)
@@ -123,7 +123,7 @@ class Selves(Square):
 
 
 class Diagonal(Field):
-    """Pairs of equal pixels of A images x and B images x'; d, theta : (A, B, size)."""
+    """Pairs of equal pixels of A images x and B images x'; d, theta : (A, B, H W)."""
 
     def shape(self, H: int, W: int) -> tuple[int, ...]:
         return (*self.sizes, H * W)

@@ -28,7 +28,7 @@ SMALLEST_OF_IMAGES = 1e-270
 """Smallest variance, unless images are scaled first.  Smaller variances are too close to the number that replaces 0."""
 
 FLOAT32_MAX_VARIANCE = 1e14
-"""Largest variance for float32.  Squares of larger variances, or of variances below its inverse, are out of range."""
+"""Largest variance for float32, and the inverse of the smallest.  Squares of others could leave float32's range."""
 
 
 def affine_steps(program: Program) -> Iterator[Affine]:
@@ -39,13 +39,13 @@ def affine_steps(program: Program) -> Iterator[Affine]:
 
 
 def scale_free(program: Program) -> bool:
-    """Return True if f(s x) = s f(x) for s > 0."""
+    """Return True if the kinds of the steps ensure f(s x) = s f(x) for s > 0."""
     known = all(isinstance(step, Window | Affine | Pool | Flat | Homogeneous | Masks) for step in all_steps(program))
     return known and all(affine.beta2 <= 0 and affine.rest == 0 for affine in affine_steps(program))
 
 
 def first_variances(program: Program, inputs: Examples) -> Array:
-    """Return the images' mean squares plus the first bias, (N + M,); raise ValueError if a sum is out of range."""
+    """Return the images' mean squares plus the first layer's beta2 / w2; raise ValueError if a sum is out of range."""
     affine = next(affine_steps(program), None)
     bias = 0.0 if affine is None else affine.beta2 / affine.w2
     parts = tuple(flat(x) for x in inputs.x)

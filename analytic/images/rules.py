@@ -1,12 +1,12 @@
 """Define the recursion on images, for covariances of all pairs of pixels or of equal pixels only.
 
-    convolution   K'(p, p') = w^2 / |s| sum_s K(S p + s, S p' + s) + beta^2     Theta' likewise, + ratio K'
+    convolution   K'(p, p') = w^2 / |s| sum_s K(S p + s, S p' + s) + beta^2     Theta' likewise, + ratio K' + rest
     pooling       K'(p, p') = 1 / |s|^2 sum_{s, s'} K(S p + s, S p' + s')       Theta' likewise
     flattening    K'        = 1 / |p| sum_p K(p, p)                             Theta' likewise
     activation    pixel pair by pixel pair, as for vectors
 
-K is 0 outside the image (Novak et al. 2019; Garriga-Alonso et al. 2019; Arora et al. 2019).  A convolution shifts both
-pixels together, so a network that ends in Flatten needs only equal pixels.  Pooling mixes all pairs of pixels.
+K is 0 outside the image or, if circular, periodic (Novak et al. 2019; Garriga-Alonso et al. 2019; Arora et al. 2019).
+A convolution shifts both pixels together, so Flatten without pooling needs only equal pixels.  Pooling mixes pixels.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Window(ImageStep):
 
 
 class Mixing(ImageStep):
-    """Base class of steps that sum pairs of different pixels.  These steps need each image's kernel with itself."""
+    """Base class of steps that sum pairs of different pixels, and may first need each image's kernel with itself."""
 
     @property
     @abstractmethod
@@ -145,7 +145,7 @@ def _(layer: s.Convolution, site: Site, parametrization: Parametrization) -> Pro
 
 
 def pool(found: tuple[Axis, Axis], *, normalised: bool = False) -> Program:
-    """Return the program of a pooling layer, which is empty if every window is a single pixel."""
+    """Return the program of a pooling layer, which is empty if each window is the pixel at its own position."""
     return () if all(map(trivial, found)) else (Pool(found, normalised),)
 
 

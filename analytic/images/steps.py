@@ -27,9 +27,9 @@ LARGEST_OF_IMAGES = 1e300
 class Tile:
     """Properties of a tile's images that `prepare` needs.
 
-    pools : for each pooling in turn, D (in its unit) and Theta of equal pixels of each image with itself, or None if no
-        later step needs the variances.  In this case, bounds replace them.
-    called : index -> an image's name, for messages.   opposite : True if x' = -x for some pair of images.
+    pools : for each `Mixing` in turn, D (in its unit) and Theta of each image with itself, as `follow` records them, or
+        None if no later step needs exact variances.  In this case, bounds replace the variances.
+    called : index -> an image's name, for messages.   opposite : True if x' = -x for some images on the host.
     """
 
     layout: FieldLayout
@@ -38,7 +38,7 @@ class Tile:
     opposite: bool = False
 
     def check(self, pixels: Pixels) -> None:
-        """Raise ValueError, naming the image, if variances leave the range of float64."""
+        """Raise ValueError, naming the image, if a variance or Theta exceeds LARGEST_OF_IMAGES or is NaN."""
         xp = self.layout.xp
         if not all(float(xp.max(values)) <= LARGEST_OF_IMAGES for values in (pixels.q, pixels.theta)):
             bad = xp.any(~(xp.maximum(pixels.q, pixels.theta) <= LARGEST_OF_IMAGES), axis=(1, 2))
@@ -121,7 +121,7 @@ def add_pending(field: Field, half: PixelValues | None) -> None:
 
 
 class WindowCoefficients(NamedTuple):
-    """before : q / 2 in D's unit, for the pending term.   edges : q / 2 for pairs with a pixel outside the image."""
+    """before : q / 2 in D's unit, for the term already pending.   edges : q / 2 for pairs with one pixel outside."""
 
     before: PixelValues | None
     edges: Edges
@@ -408,11 +408,11 @@ def equal_pixels(field: Field, a: Array, factor: float = 1.0) -> Array:
 
 
 def diagonal(field: Field, a: Array) -> Array:
-    """Return the pairs of equal pixels of a Square field for one image x, (B, H, W), float64."""
+    """Return the pairs of equal pixels of a Square field with one image x, or of `Selves`, (B, H, W), float64."""
     return field.xp.astype(equal_pixels(field, a)[:, 0], field.xp.float64).T.reshape((-1, *field.grid))
 
 
 def pixel_pairs(field: Field, a: Array) -> Array:
-    """Return all pairs of pixels of a Square field for one image x, (B, H W, H W), float64."""
+    """Return all pairs of pixels of a Square field with one image x, or of `Selves`, (B, H W, H W), float64."""
     P = prod(field.grid)
     return field.xp.astype(a.reshape((P, -1, P)).swapaxes(0, 1), field.xp.float64)

@@ -92,7 +92,7 @@ def shares(f: Host) -> Host:
 def _best_scale(f: Host, Y: Host, w: Host) -> float:
     """Return the s that minimises sum_i w_i -log p_i(label of i), p = shares(f / s), within 1 %.
 
-    At most 2000 examples are used, or 100 for 200 classes or more, because each example costs O(C).  An extra example
+    At most 2000 examples are used, and fewer from 11 classes on (100 from 200 on): each costs O(C).  An extra example
     with equal shares of all labels keeps s away from 0 if f classifies every example correctly.
     """
     some = slice(None, None, -(-len(f) // max(100, min(2000, 20_000 // f.shape[1]))))
@@ -180,7 +180,7 @@ class _Network(BaseEstimator):  # type: ignore[misc]
         return (mean[:, :C] * self.std_ + self.mean_, *spread)
 
     def leave_one_out(self) -> Host:
-        """Predict y at each training example with a network trained on all others to time = inf, in y's shape.
+        """Predict y at each training example with a network trained on all others to time = inf, (N,) or (N, C).
 
             y_i - (r_i - m_i s_i) / d_i,   r = G^-1 y,  s = G^-1 1,  d = diag G^-1,  G = k(X, X) + ridge / w
 
@@ -236,7 +236,7 @@ class _Regressor(MultiOutputMixin, RegressorMixin, _Network):  # type: ignore[mi
         return self
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
-        """Return the mean, (M,) or (M, C), and optionally standard deviations or covariances, (M, M[, C])."""
+        """Return the mean, (M,) or (M, C), and optionally standard deviations, (M[, C]), or covariance, (M, M[, C])."""
         if return_std and return_cov:
             raise ValueError("predict expects return_std or return_cov, got both")
         wanted = {"std": True} if return_std else {"cov": True} if return_cov else {}
@@ -286,16 +286,16 @@ class NTKRegressor(_Regressor, _Trained):
 class NNGPRegressor(_Regressor):
     """Bayesian regression with an infinitely wide network at random initialisation as the prior.
 
-    Arguments, attributes and the scale of standard deviations are as in `NTKRegressor`.  ridge : the variance of the
-    noise in y (or in the normalised y), relative to the mean of K(x, x) unless relative=False; or "loo".  Standard
-    deviations are those of f given the data, without noise.  Lee et al. 2019, eq. (13).
+    Arguments (without time and lr), attributes and the scale of deviations are as in `NTKRegressor`.  ridge : the
+    variance of the noise in y (or in the normalised y), relative to the mean of K(x, x) unless relative=False; or
+    "loo".  Standard deviations are those of f given the data, without noise.  Lee et al. 2019, eq. (13).
     """
 
     ridge: float | Literal["loo"] = 1e-3
     _kind: ClassVar[Kind] = "nngp"
 
     def log_marginal_likelihood(self) -> float:
-        """Return log N(y; 0, K + ridge_ I), the log evidence of `fit`'s normalised targets, summed over outputs."""
+        """Return log N(y; 0, K + ridge_ / w), the log evidence of `fit`'s normalised targets, summed over outputs."""
         check_is_fitted(self)
         if self.landmarks is not None:
             raise ValueError(f"log_marginal_likelihood expects landmarks=None, got {self.landmarks!r:.99}: fit without")

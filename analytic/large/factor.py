@@ -7,8 +7,8 @@ one panel of K.  The blocks of L are numbered (0, 0), (1, 0), (1, 1), (2, 0), ..
 
     17-1a2b3c4d.npy    named by the block's number and the checksum of its bytes; written atomically
 
-A process that opens the folder resumes after the last block whose bytes match its name.  The bytes do not depend on the
-number of threads.
+A process that opens the folder resumes at the first block that is missing or whose bytes do not match its name.  The
+bytes do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Blocks(list[Host]):
 
 
 class Factor:
-    """Cholesky factor L L' = K + ridge I of `gram`.  Raises ValueError, naming the pivot, if there is none."""
+    """Cholesky factor L L' = K + ridge I of `gram`.  Raises ValueError, with the pivot, unless positive definite."""
 
     def __init__(self, gram: Gram, folder: Path | None, progress: bool) -> None:
         self.rows, self.dtype = gram.blocks, gram.dtype
@@ -133,7 +133,7 @@ class Factor:
             target[...] = triangular(self.block(j, j), target.T).T
 
     def _diagonal(self, block: Host, start: int, gram: Gram, largest: float) -> Host:
-        """Return L_rr, or raise ValueError.   largest : the largest entry of K in these rows, which scales rounding."""
+        """Return L_rr, or raise ValueError.   largest : the largest K_ii of these rows, which scales rounding."""
         (potrf,) = scipy_module(np, "linalg").get_lapack_funcs(("potrf",), (block,))
         L, info = potrf(block, lower=True, clean=True)
         if info:

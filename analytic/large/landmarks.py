@@ -8,8 +8,8 @@ With K_mm = L L' and v = L' a, conjugate gradients preconditioned with P^-1 solv
                             P = (N / M) L' W_m L + ridge I
 
 P is S with the sum over examples replaced by N / M times the sum over landmarks.  K_nm is read in pieces of rows.  If
-K_nm fits in memory, each step reads all pieces; otherwise, K_mn W K_nm : (M, M) is formed once.  Memory is O(M^2 +
-piece).  With M = N, a is the exact solution.  Rudi, Carratino and Rosasco 2017, eqs. (8) and (13).
+K_nm fits in memory, each step reads all pieces; otherwise, K_mn W K_nm : (M, M) is formed once, in O(M^2 + piece)
+memory.  With M = N, a is the exact solution.  Rudi, Carratino and Rosasco 2017, eqs. (8) and (13).
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Nystrom:
             self.right = triangular(self.L, self._sums(weight[:, None] * y, holds, read, write, advance))
 
     def _sums(self, wy: Array, holds: bool, read: Any, write: Any, advance: Callable[[float], None]) -> Array:
-        """Return K_mn W y, and K_mn W K_nm unless K_nm stays in memory; resume the sums of an interrupted process."""
+        """Return K_mn W y; set K2 = K_mn W K_nm unless K_nm stays in memory; resume an interrupted process's sums."""
         xp, m = self.xp, len(self.at)
         sums = {"K2": xp.zeros((m, m)), "b": xp.zeros((m, wy.shape[1])), "pieces": xp.zeros(1)}
         if not holds:

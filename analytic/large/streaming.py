@@ -77,7 +77,7 @@ class KernelStore:
             self._open()
 
     def _open(self) -> None:
-        """Create missing files, remove temporary files of killed writers, and delete damaged blocks from the record."""
+        """Create a new store's files, remove temporary files of killed writers, and drop damaged blocks' lines."""
         for name in self.names:
             remove_parts(self._file(name))
         lines = self._lines()
@@ -106,7 +106,7 @@ class KernelStore:
         return self.folder / f"{name}.npy"
 
     def _lines(self) -> Lines | None:
-        """Return the record's complete lines, or None without a record; raise ValueError if another kernel wrote it."""
+        """Return the record's complete lines, or None without one; raise ValueError if only other kernels have one."""
         try:
             lines = read_lines(self.record, "the record of a store", "delete the store and start again")
         except FileNotFoundError:
@@ -199,16 +199,16 @@ Engine = VectorEngine | ImageEngine
 """An engine that evaluates a kernel or a block of it."""
 
 Evaluate = Callable[[Engine], "tuple[list[Array | None], float]"]
-"""`Engine.at` -> ([NNGP, NTK] of a block, with None if not requested; an error bound of the quadratures)."""
+"""(`Engine.at` of a block) -> ([NNGP, NTK], with None if not requested; an error bound of the quadratures)."""
 
 PIXEL_PAIRS_PER_BLOCK = 2**31
 """Maximum number of pixel pairs in one block of a store or of an executor."""
 
 SHORTEST, LONGEST = 0.1, 2.0
-"""Minimum and maximum seconds per block: storing dominates for shorter blocks, and longer blocks leave workers idle."""
+"""Desired range of seconds per block: storing dominates shorter blocks, and longer blocks leave workers idle."""
 
 MOST = 512
-"""Maximum number of block rows, which limits the lines of a record."""
+"""Number of block rows above which blocks are enlarged if possible, to limit the lines of a record."""
 
 
 def block_size(shape: tuple[int, int], most: int, cost: float, unit: int = 1) -> int:
@@ -233,8 +233,8 @@ def kernels_by_blocks(
     """Compute NNGP and NTK of x1 (and x2), in the store or in memory; the result is `Engine.run`'s, bit for bit.
 
     unit : rows of a tile.   begin : prepares all rows if a block has to be computed.   evaluate : computes a block on
-    any worker.   of : everything else that affects a block.   Raises TypeError if `executor` is not an executor or the
-    arrays are on a device, ValueError for both store and out, and the errors of `KernelStore` and `Wanted`.
+    any worker.   of : everything else that affects a block.   Raises TypeError if `executor` is not an executor or gets
+    arrays on a GPU, ValueError for both store and out, and the errors of `KernelStore` and `Wanted`.
     """
     followed = pixel_pairs_followed(steps, inputs.example)
     most = max(1, min(2048, int((PIXEL_PAIRS_PER_BLOCK / followed) ** 0.5)))

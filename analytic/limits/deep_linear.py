@@ -43,10 +43,10 @@ from minintk.validate import number, whole
 
 
 class Signal:
-    """The forward signal h or the backward signal g of a layer over T steps, row by row in time.
+    """The forward signal h or the backward signal g of a layer at T times, computed row by row in time.
 
     size : r for h, C for g.   own, echo, cov : M, A and H for h; N, B and G for g, which obey the same equations.
-    sigma2 : variance scale of the preceding weights.   h^0 and g^{L+1} are given: cov = I at all times, echo = 0.
+    sigma2 : sigma^2 of the weights before the signal; 0 for h^0 and g^{L+1}, which are given: cov = I, echo = 0.
     """
 
     def __init__(self, T: int, size: int, other: int, sigma2: float) -> None:
@@ -60,7 +60,7 @@ class Signal:
         return slice(self.size * k, self.size * (k + 1))
 
     def advance(self, k: int, source: Signal, driven: Host, gamma2: float, back: Signal, beyond: Signal) -> None:
-        """Compute row k of own, echo and cov from earlier rows.
+        """Compute row k of own, echo and cov from earlier rows and row k of `source`.
 
         source : the signal from which this signal is computed, h^{l-1} for h^l.   back, beyond : the other direction's
         signals in this layer and in the next layer, g^l and g^{l+1}.   driven : lr e(s), one block per time.
@@ -97,7 +97,7 @@ class DeepLinearLimit:
     g: tuple[Signal, ...]
 
     def predict(self, k: Any = None, x_test: Array | None = None) -> Array:
-        """Return f after k steps, (M, C), or after each step, (T, M, C), at x_test or on the training set."""
+        """Return f after k steps, (M, C), or after 0 ... T - 1 steps, (T, M, C), at x_test or on the training set."""
         F = self.F if k is None else self.F[self._step(k)]
         return self.problem.to_caller(self.problem.in_basis(x_test)[1] @ F)
 
@@ -135,8 +135,8 @@ def deep_linear_limit(
     (`analytic.limits.linear_problem`).  The result differs from gradient flow by c_1 lr + c_2 lr^2 + ...
 
     If x has rank r, a step takes O(L (r + C) ((r + C) steps)^2) operations.  For example, 100 steps of 5 inputs and two
-    hidden layers take .07 s.  Raises UnsupportedLayer for activations or biases, and ValueError for invalid shapes, lr
-    or gamma0.  Raises MemoryError, before any work, if memory is short, and FloatingPointError if the descent diverges.
+    hidden layers take .07 s.  Raises UnsupportedLayer for activations or biases, and ValueError for invalid shapes or
+    settings.  Raises MemoryError, before any work, if memory is short, and FloatingPointError if the descent diverges.
 
     >>> import numpy as np, minintk as mn
     >>> spec = mn.Sequential(mn.Dense(512), mn.Dense(512), mn.Dense(1))

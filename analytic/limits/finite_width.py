@@ -32,7 +32,7 @@ from minintk.spec.shapes import UnsupportedLayer
 
 @dataclass(frozen=True)
 class FiniteWidth:
-    """Moments over initialisations for an input of |x|^2 = d; kernels and variances of f scale as |x|^2 / d.
+    """Moments over initialisations for an input of |x|^2 = d; nngp and ntk scale as |x|^2 / d, variance as its square.
 
     nngp : E f^2, the NNGP kernel at every width.  kurtosis : E f^4 / (3 (E f^2)^2), 1 for a Gaussian.
     ntk : E hatTheta, the NTK at every width.  variance : Var hatTheta.
@@ -76,7 +76,7 @@ def finite_width(spec: s.Layer) -> FiniteWidth:
     """Return the exact moments of a network without biases, and with ReLU, LeakyReLU, Abs or no activations.
 
     The moments are for the spec's widths, one input, one output (hatTheta_cc), and the NTK parametrization with scales
-    1.  Raises UnsupportedLayer for biases or other layers, and ValueError if there is no hidden layer.
+    1.  Raises UnsupportedLayer for biases or other layers, and ValueError without a hidden layer or a final Dense.
 
     >>> import minintk as mn
     >>> for n in (10, 1000):

@@ -11,8 +11,8 @@ field (muP for these networks).  At width n, the limit corresponds to
 
 (f starts at zero in the limit; `Centred` subtracts its initial value at width n, of order 1/(gamma0 sqrt(n)).)
 
-A linear network depends on its inputs only through their span.  Let B, (d, r), be an orthonormal basis of the span of
-X~, with x~ = x / sqrt(d).  Training changes only F : (r, C), f(x) = (x~ B) F, driven by e = (X~ B)' (Y - f(X)) / N.
+Training changes a linear network only in the span of its inputs.  Let B, (d, r), be an orthonormal basis of the span
+of X~, with x~ = x / sqrt(d).  Then f(x) = (x~ B) F, and F : (r, C) is driven by e = (X~ B)' (Y - f(X)) / N.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The scales are as in `analytic.limits.linear_problem`: f is 1/(gamma0 sqrt(n)) f_net minus its initial value, with the
 rate lr gamma0^2 n.  The hidden layers are h^l and phi^l = phi(h^l), and the drive is e = (y - f)/N.  Each output has
-backward signals z^l at phi^l and g^l = gamma0 n df/dh^l = phi'(h^l) z^l at h^l.  Sums over s run over earlier steps,
+backward signals z^l at phi^l and g^l = gamma0 n df/dh^l = phi'(h^l) z^l at h^l.  Sums over steps s also run over
 examples and outputs.  A step adds lr gamma0 sigma_l/sqrt(n) sum g^{l+1} e phi^l' to W^l.  Let chi = sigma_l/sqrt(n)
 W^l(0) phi^l, xi = sigma_l/sqrt(n) W^l(0)' g^{l+1}, Phi^l = phi^l . phi^l / n and G^l = g^l . g^l / n over time.  Then
 
@@ -197,7 +197,7 @@ class Group:
         self.shift = self.shift + b / problem.gamma0 * steps.entries("shift", b * e.sum(axis=0), rate)
 
     def descent(self, steps: int) -> Iterator[tuple[Array, Array, Array, Array]]:
-        """Yield f, features, gradients and ntk, as in `Trajectory`, after each step."""
+        """Yield f, features, gradients and ntk, as in `Trajectory`, initially and after each step."""
         Z, y, xp = self.problem.Z, self.problem.y, array_namespace(self.problem.Z)
         N, start = len(y), self.up()[2]
         for k in range(steps + 1):

@@ -44,7 +44,7 @@ ORDER = 5
 """Number of derivatives of phi that the second derivatives of T need."""
 
 PRICE = ((1, 1, 1.0), (2, 0, 0.5), (0, 2, 0.5))
-"""Derivatives of E phi^(i) phi^(j) with respect to covariance and variances, e.g. E phi^(i+1) phi^(j+1) (Price)."""
+"""(u, v, factor) for c, p, q: the derivative of E phi^(i)_a phi^(j)_b is factor E phi^(i+u)_a phi^(j+v)_b (Price)."""
 
 
 class Moments(NamedTuple):

@@ -42,7 +42,7 @@ DRAWS = 8
 """Number R of independent estimates of the moments; their scatter gives the standard error."""
 
 RTOL, ATOL = 1e-7, 1e-9
-"""The solver's tolerance is RTOL |value| + ATOL, in units of max |y|, or of 1e-6 max |y|^3 for max |y| > 1e3."""
+"""The solver's tolerance is RTOL |value| + ATOL in units of Y = max |y| over modes, or of 1e-6 Y^3 if Y > 1e3."""
 
 
 class Expansion(NamedTuple):
@@ -124,7 +124,7 @@ class WidthCorrection:
         return np.minimum(np.atleast_1d(times(t)), 60 / self.lam[0])
 
     def _expansion(self, limit: Host, found: Host, axis: int, unit: float = 1.0) -> Expansion:
-        """Return the limit and its correction, `unit` times the mean of R estimates.   axis : axis of P examples."""
+        """Return the limit, its correction (`unit` times the mean of R estimates) and error.   axis : of P examples."""
         P, N = self.T.shape
         parts = (limit, unit * found.mean(axis=0), unit * found.std(axis=0, ddof=1) / len(found) ** 0.5)
         rows = np.arange(N if P > N else 0, P)

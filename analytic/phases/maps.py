@@ -2,7 +2,7 @@
 
     q'     = Q(q)                   K'(x, x)
     p'     = P(q, p)                p = (1 - c) / 2, c = K(x, x') / q
-    Theta' = chi Theta + A          chi = dK'(x, x') / dK(x, x'),  at x = x' and A(x, x)
+    Theta' = chi Theta + A          chi = dK'(x, x') / dK(x, x'); A and chi depend on the pair, which can be (x, x)
 
 The recursion of kernels computes all three maps.  The slope chi is the factor of Theta in the last map.  For an
 activation, chi is E phi'(u) phi'(u'), the derivative of E phi(u) phi(u') with respect to E u u' (Price's theorem).
@@ -60,7 +60,7 @@ class Maps:
 
 
 def roundings(program: Program, inputs: Examples) -> float:
-    """Return the amplified rounding error of angles, max eps sum_l (chi_{l+1} ... chi_L)^1/2 over all rows of x1."""
+    """Return the amplified rounding error of angles over x1, max eps sum_l (s_{l+1} ... s_L)^1/2 with s = dc'/dc."""
     x, xp = flat(inputs.x[0]), inputs.xp
     q, n = square_norms(xp, (x,)) / x.shape[1], x.shape[0]
     total = 0 * q

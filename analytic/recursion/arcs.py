@@ -1,4 +1,4 @@
-"""Compute arcsines in compiled code from two polynomials, P and R, without branches, exact to rounding at any angle."""
+"""Fit the polynomials P and R from which compiled code computes angles, without branches and exact to rounding."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ The formulas hold for Gaussian u, u' of variances q, q' and covariance k. They a
 c)/2 instead of k, because these stay exact for nearly parallel and nearly opposite rows.  Every formula for p' is a sum
 of terms that vanish with p and with q - q', so p' of nearly parallel rows keeps its digits.  Computing p' as v - E phi
 phi' would lose digits.  `scalar_forms` defines the part of p' from the angle, and all formulas for images.
-`tests/oracles` evaluates the papers' own formulas with 50 digits.  Sources: Williams 1997 (erf), Pearce et al. 2019
+`tests/kit` evaluates the papers' own formulas with up to 70 digits.  Sources: Williams 1997 (erf), Pearce et al. 2019
 (sin, Rbf), Cho and Saul 2009 (rectified monomials, Sign), Tsuchida et al. 2020 (GELU).
 """
 

@@ -7,7 +7,7 @@ With z ~ N(0, 1), s = sqrt(q) and the orthonormal Hermite polynomials h_n,
 
 The sums end at n_max.  At c = 1 the omitted terms sum to E phi^2 - sum a_n^2 (Parseval), which bounds their sum at
 every c.  One extra term represents the omitted terms.  Its degree is n_max + 1, or n_max for the even phi' of an odd
-phi.  In terms of p = (1 - c)/2, with `a` normalised to sum a_n^2 = 1, every term is >= 0 for c >= 0:
+phi.  In terms of p = (1 - c)/2, with `a` normalised to sum a_n^2 = 1, every term is >= 0 if c >= 0 and s = s':
 
     p' = (1 - c')/2 = p sum_k W_k c^k + |a(s) - a(s')|^2 / 4,       W_k = sum over n > k of a_n(s) a_n(s')
 
@@ -59,7 +59,7 @@ SMALLEST_SCALE = 1e-17
 """For s below this, phi(s z) = phi(0) to the last digit."""
 
 MANY_NORMS = 64
-"""Above this number of norms, coefficients are interpolated; 17 or 33 nodes suffice if the norms lie close together."""
+"""For more norms, within a factor of e, coefficients are interpolated; 17 or 33 nodes suffice if norms are close."""
 
 
 def panels(f: Function, s: Array) -> tuple[float, ...]:
@@ -208,11 +208,11 @@ def principal(vectors: Array) -> Array:
 
 
 class QuadratureRow(NamedTuple):
-    """Coefficients per row: a_n and b_n sqrt(q / v), (n_max + 2, N).  The last degree represents all higher degrees.
+    """Coefficients per row, (n_max + 2, N): a_n / sqrt v and b_n sqrt(q / v).  The last represents all higher degrees.
 
     one_variance : True if all q are equal up to `RowState.spread`; a and b then have one column, for the middle q.
     distances : `Distances` between the a(s), or None if one_variance.
-    used_a, used_b : True for degrees with a nonzero coefficient.   odd : True if phi is odd; `a` then has odd degrees.
+    used_a, used_b : True for degrees with a nonzero coefficient.   odd : True if phi is odd; `a` has only odd degrees.
     short : the same row with only the degrees that float32 needs; its own `short` is None.
     steep : duals near c = 1 and c = -1 that replace a truncated series.  None if not needed or if variances differ.
     """

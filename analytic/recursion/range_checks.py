@@ -30,7 +30,7 @@ SPREAD = 8.0
 def rows_in_range(program: Program, inputs: Examples, norms2: Array) -> tuple[RowState, tuple[Any, ...], bool]:
     """Return the rows after all steps, each step's coefficients, and True if the inputs' precision can hold them.
 
-    norms2 : |x|^2, (N + M,).   Raises ValueError, naming the row, if a row leaves the range.
+    norms2 : |x|^2 of the rows of x1 and x2, (N + M,), or of x1 alone, (N,), if x2 is x1.   Errors: see `check_step`.
     """
     xp, d = inputs.xp, max(1, inputs.x[0].size // max(1, inputs.x[0].shape[0]))
     rows = RowState(norms2 / d, xp.zeros_like(norms2), spread=SPREAD * float(xp.finfo(inputs.dtype).eps))
@@ -53,7 +53,7 @@ def rows_in_range(program: Program, inputs: Examples, norms2: Array) -> tuple[Ro
 def check_step(
     inputs: Examples, before: Array, q: Array, theta: Array, where: str, small: float = SMALLEST_VARIANCE
 ) -> None:
-    """Raise ValueError, naming the example, if a step's variances (N + M,) leave the range."""
+    """Raise ValueError, naming the example, if a row's variance leaves the range or its Theta is not finite."""
     xp = inputs.xp
     bad = ~(q <= LARGEST_VARIANCE) | ~xp.isfinite(theta) | ((before > 0) & (q < small))
     if bool(xp.any(bad)):
@@ -68,9 +68,9 @@ def check_step(
 
 
 def check_results(inputs: Examples, q: Array, theta: Array) -> None:
-    """Raise ValueError, naming an example, if K or Theta of a pair exceeds the inputs' precision.
+    """Raise ValueError, naming the examples, if K or Theta of a pair may exceed the range of the inputs' dtype.
 
-    q, theta : K(x, x) and Theta(x, x), or bounds on them, (N + M,): entries are at most sqrt(q q').
+    q, theta : K(x, x) and Theta(x, x), or bounds on them, for all rows: entries are at most sqrt(q q').
     """
     xp, N, largest = inputs.xp, inputs.shape[0], float(inputs.xp.finfo(inputs.dtype).max)
     for name, own in (("K", q), ("Theta", theta)):

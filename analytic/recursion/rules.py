@@ -63,7 +63,7 @@ class Mix(NamedTuple):
 
 
 def mix(q1: Array, q2: Array | float, after: RowState, units: tuple[Array, Array] | None) -> Mix:
-    """Return A = sqrt(q1 / q), B = sqrt(q2 / q), q = q1 + q2; A = 1 for zero rows.   units : the parts' unit of tau."""
+    """Return A = sqrt(q1 / q), B = sqrt(q2 / q), q = q1 + q2; A = 1 for zero rows.   units : of tau, for each part."""
     xp, q = array_namespace(after.q), after.q
     if after.has_zero_rows:
         q1, q = (xp.where(after.q > 0, one, 1.0) for one in (q1, q))

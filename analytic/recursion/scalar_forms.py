@@ -73,7 +73,7 @@ Numbers = tuple[Any, ...]
 
 
 def nothing(*arguments: Any) -> Any:
-    """Raise TypeError.  Stands for `numbers` that need more than q, and for `pair` of a form with its own `through`."""
+    """Raise TypeError.  Stands for functions that a form does not need, and for `numbers` that need more than q."""
     raise TypeError("the numbers of this form depend on the unit, or on the other pixels: the step prepares them")
 
 
@@ -96,7 +96,7 @@ class Form:
     turn: Callable[[Any, Any, Any, Numbers, Numbers, Numbers], tuple[Any, Any]] = nothing
 
     def through(self, m: Any, D: Any, theta: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
-        """Return D' and Theta', given D and Theta in the unit k[2]; if Theta is None, so is Theta'.
+        """Return D' and 2 Theta', given D and theta = 2 Theta in the unit k[2]; if theta is None, so is 2 Theta'.
 
         one, two : the two pixels' numbers, and E phi(u)^2 / 2, which is 0 outside the image and positive inside.
         k : ratio and 2 rest of Theta's pending term (ratio times the covariance, plus rest); the unit; the constants.
@@ -239,7 +239,7 @@ ERF = Form("erf", lambda xp, q: arcs_of_pixels(xp, q)[:-1], erf_pair, (), erf_ro
 
 
 def gelu_numbers(xp: Any, q: Array) -> tuple[Array, ...]:
-    """Return `arcs_of_pixels` of q/2, so sin x = q / (1 + q); s, x, root = sqrt(cos x) and part = q kappa^2 / root."""
+    """Return kappa to cos(y/2) of `arcs_of_pixels(q/2)`, s, x, root = sqrt(cos x), part = q kappa^2 / root."""
     _, *arcs, x = arcs_of_pixels(xp, q / 2)
     kappa = 1 / (1 + q)
     root = (kappa * (2 - kappa)) ** 0.25

@@ -33,7 +33,7 @@ from minintk.spec.shapes import UnsupportedLayer
 class RowState:
     """Hold q = E u^2 and theta = Theta(x, x) per row, (N,), float64.   error : bound on the quadratures' error so far.
 
-    spread : largest relative difference in q between rows of equal norm, from rounding in the inputs' precision.
+    spread : q that differ by at most this fraction count as equal; 8 roundings of the inputs (`range_checks.SPREAD`).
     """
 
     q: Array
@@ -64,7 +64,7 @@ class RowState:
 
     @property
     def alike(self) -> bool:
-        """True if all rows have the same norm, up to rounding."""
+        """True if all q are equal, up to `spread`."""
         low, high = self.ends
         return high - low <= self.spread * high
 

@@ -73,7 +73,7 @@ class Steep(NamedTuple):
 
     @staticmethod
     def of(phi: Pointwise, s: float, v: float, left: float) -> Steep | None:
-        """Return the ends, or None unless the series omits more than 100 SMALL and phi is smooth and grows slowly.
+        """Return the duals, or None unless the series omits more than 100 SMALL and phi is smooth and grows slowly.
 
         left : the sum of the terms that the series omits at c = 1, relative to v = E phi(s z)^2.
         """

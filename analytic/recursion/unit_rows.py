@@ -127,7 +127,7 @@ def square_norms(xp: Any, parts: tuple[Array, ...]) -> Array:
 
 
 SAMPLED = 256
-"""Number of rows of x1, and of x2, whose mean is the centre; any point near the mean of all rows suffices."""
+"""At most this many rows of x1, and of x2, are averaged to the centre; any point near the mean of all rows suffices."""
 
 
 def prepare_rows(xp: Any, parts: tuple[Array, ...], norms2: Array, first: AffineRow | None) -> list[Rows]:

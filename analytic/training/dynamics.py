@@ -85,7 +85,7 @@ class Dynamics(ABC):
         return self._gain(times(t), self._test_kernel(k_test_train))
 
     def _gain(self, t: Array, k_test: Array | None = None) -> Array:
-        """Return g_t(mu), (T, n), or 0 in zero directions.  Raises ValueError if these can matter at large t."""
+        """Return g_t(mu), (T, n), or 0 in exactly zero directions.  Raises ValueError if unresolved ones matter."""
         s, rate, latest = self.spectrum, self.lr / len(self.y), float(np.max(t, initial=0.0))
         dropped = s.certain and (k_test is None or not s.reaches(k_test))
         if not dropped and s.zeros and latest * rate * s.resolution > 1:
@@ -180,7 +180,7 @@ class GradientDescent(Dynamics):
         return xp.where(ends, 1.0 * (mu > 0), done) / z * rate
 
     def _moved(self, z: Array, t: Array) -> Array:
-        """Return 1 - e_t, (T, n).  M^t is a product of powers M^(2^j), stored as D = M^(2^j) - I for small z.
+        """Return 1 - e_t, (T, n).  M^t is a product of powers M^(2^j), stored as D = M^(2^j) - I (z can be tiny).
 
         M^2 - I = D (2 I + D).  No eigenvalue of M is computed, so equal eigenvalues, z = (1 +- sqrt(m))^2, do no harm.
         If eigenvalues are near -1, (-1)^t e_t replaces e_t: z becomes 2 (1 + m) - z, and the start becomes (1, -2).

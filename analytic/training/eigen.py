@@ -7,9 +7,9 @@ A kernel of n rows has rounding errors of about eps max_i k_ii in each entry, wh
     resolution = (n + 100) eps max_i k_ii
 
 An eigenvalue below this resolution is either zero or lost in rounding.  It is certainly zero (a duplicated row, a zero
-row, fewer features than examples) if no other eigenvalue is below 100 times the bound.  Its direction q is then
-orthogonal to k(x, X) for every x, and contributes exactly nothing.  If the eigenvalues decay smoothly into the rounding
-errors, the effect of their directions at t = inf is unknown, and t = inf raises an error.
+row, fewer features than examples) if no eigenvalue lies between this bound and 100 times the bound.  Its direction q is
+then orthogonal to k(x, X) for every x, and has no effect.  If the eigenvalues decay smoothly into the rounding errors,
+the effect of their directions at t = inf is unknown, and t = inf raises an error.
 
 The factorisation uses float64 for every dtype.  In float32 it was no faster (N = 4000 on two cores: 5.9 s against
 6.1 s, growing as N^3), and it would add errors of eps lam_max to the kernel's own rounding.
@@ -85,7 +85,7 @@ class Spectrum:
 
     lam : (n,), ascending, at least -ridge / 2.  Q : (n, n).  Both are float64.
     zeros : the number of leading eigenvalues of k + ridge I that cannot be distinguished from zero.
-    certain : True if these eigenvalues are certainly zero; their lam is then set to 0.
+    certain : True if these eigenvalues (if any) are certainly zero; their lam is then set to 0.
     smallest : the smallest eigenvalue of k as computed, for messages.
     """
 

@@ -27,7 +27,7 @@ from minintk.validate import number
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Given:
-    """Wrap checked K and Theta, (n, n) each, as a kernel on the points 0 ... n - 1; x : (N,) holds their indices."""
+    """Check K and Theta, (n, n) each, and wrap them as a kernel on points 0 ... n - 1; x : (N,) holds indices."""
 
     K: Array
     Theta: Array
@@ -87,7 +87,7 @@ class Ensemble:
     def predict(self, x_test: Array, t: Any = inf, *, kind: Kind = "ntk", cov: bool = False, std: bool = False) -> Any:
         """Return the mean (M, C) of the outputs at time t, and optionally their spread, which all outputs share.
 
-        cov : (mean, covariance (M, M)).  std : (mean, standard deviation (M,)), in O(M N), without an (M, M) matrix.
+        cov : (mean, covariance (M, M)).  std : (mean, standard deviation (M,)), in O(M N) memory, not O(M^2).
 
         With kind="ntk", all layers are trained, eqs. (14) to (16):
 
@@ -163,7 +163,7 @@ class Ensemble:
         return K, Theta
 
     def block(self, kind: Kind, spread: bool = False) -> Array:
-        """Return K(X, X) or Theta(X, X), evaluated on first use; with `spread`, "ntk" evaluates both in one pass."""
+        """Return K(X, X) or Theta(X, X), evaluated on first use.   spread : a first "ntk" evaluates both at once."""
         if spread and kind == "ntk" and not self._train:
             self._train["nngp"], self._train["ntk"] = self.both(self.x)
         if kind not in self._train:

@@ -21,7 +21,7 @@ from minintk.arrays import Array, array_namespace, check_finite, check_floating,
 from minintk.validate import generator, whole
 
 PIECE = 2**28
-"""Predictions are split if the float64 kernel between test and training examples exceeds this many bytes."""
+"""Without cov, predictions are split if the float64 kernel of test and training examples exceeds this many bytes."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -35,15 +35,15 @@ class Posterior:
     def predict(self, x_test: Array, cov: bool = False, std: bool = False) -> Any:
         """Return the mean (M, C) at x_test : (M, *shape of an example), and optionally the spread that outputs share.
 
-        cov : (mean, covariance (M, M)).  std : (mean, standard deviation (M,)), in O(M N), without an (M, M) matrix.
+        cov : (mean, covariance (M, M)).  std : (mean, standard deviation (M,)), in O(M N) memory, not O(M^2).
 
             nngp, eq. (13):   mean = A y,   A = K(x, X) (K + ridge I)^-1,   cov = K(x, x) - A K(X, x)
             ntk, eq. (16):    mean = A y,   A = Theta(x, X) (Theta + ridge I)^-1,
                               cov  = K(x, x) + A K(X, X) A' - (A K(X, x) + transpose)
 
-        A positive definite kernel is solved by a Cholesky factor (1 s at N = 4000 on two cores).  A singular kernel
-        gives the limit t = inf of `ensemble`, or a ValueError with the smallest eigenvalue if the limit does not exist.
-        Raises MemoryError before any computation if too little memory is free.
+        A positive definite kernel is solved by a Cholesky factor (1 s at N = 4000 on two cores), a singular one by the
+        limit t = inf of `ensemble`.  Raises ValueError, with the smallest eigenvalue, if this limit does not exist, and
+        MemoryError, before any computation, if too little memory is free.
         """
         check_wanted(self.kind, cov, std)
         ens = self.ensemble
@@ -78,7 +78,7 @@ class Posterior:
         return mean, xp.astype(spread(a, b, prior, eps(k_test)), dtype, copy=False)
 
     def log_marginal_likelihood(self) -> float:
-        """Return log N(y; 0, K + ridge I), summed over the C outputs, only for kind="nngp".
+        """Return log N(y; 0, K + ridge I), summed over the C outputs.
 
             -1/2 y' (K + ridge I)^-1 y - 1/2 log det (K + ridge I) - N/2 log 2 pi
 
@@ -136,9 +136,9 @@ class Posterior:
 
     @cached_property
     def factor(self) -> Array | None:
-        """Return L, lower triangular (its upper entries are arbitrary), with L L' = k + ridge I.
+        """Return L, lower triangular (its upper entries are arbitrary), with L L' = k + ridge I; None if singular.
 
-        On the host in float64, L overwrites k.  Restore k and return None if a pivot cannot be distinguished from 0.
+        In float64 on the host, L overwrites an `_owned` k.  If singular, restores k; with `noise`, raises ValueError.
         """
         ens = self.ensemble
         ens.check_memory(self.kind, 0, None, self._factor_bytes)

@@ -39,9 +39,9 @@ def tile_width(xp: Any, n: int) -> int:
     """Return the number of columns of a tile of an n x n matrix.  On the host, a tile has twice as many rows.
 
     A tile and the layers' working arrays fit a core's cache.  A tile must be large enough to amortise BLAS's packing in
-    the product.  Each ufunc must take tens of microseconds; otherwise, threads wait for the interpreter lock.  If
-    a tile is a sixth of the matrix, every core has a tile, and little work lies below the diagonal.  A width of 240
-    fills whole vector registers.  With a power of two, the columns of a transposed tile would share a few cache lines.
+    the product.  Each ufunc must take tens of microseconds; otherwise, threads wait for the interpreter lock.  If a
+    tile is at most a sixth as wide as the matrix, every core has one, and little work lies below the diagonal.  A width
+    of 240 fills whole vector registers.  At a power of two, columns of a transposed tile would share few cache lines.
     """
     most = 4096 if not on_host(xp) else min(240, max(100, -(-n // 6)))
     return -(-n // max(1, -(-n // most)))
@@ -57,7 +57,7 @@ def tile_shape(xp: Any, shape: tuple[int, int]) -> tuple[int, int]:
 
 
 def vector_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Array | None]:
-    """Compute NNGP and NTK of x1 (and x2): rows pass through all layers before pairs do.  Errors are as in `Wanted`."""
+    """Compute NNGP and NTK of x1 (and x2): rows pass through all layers before pairs do."""
     engine = vector_engine(program, inputs, wanted.asked)
     wanted.warn(engine.rows.error)
     results = wanted.arrays(inputs, engine.working_memory(inputs))
@@ -190,7 +190,7 @@ class VectorEngine:
         """Compute all tiles, on all cores, into NNGP and NTK."""
         with one_blas_thread(self.shape, self.left.x):
             right = self.right.keep()
-            once = self.shape[1] <= self.per_tile[1]  # if so, only one tile uses each row of x1, so do not keep them
+            once = self.shape[1] <= self.per_tile[1]  # then only one tile uses each row of x1, so do not keep them
             left = right if self.symmetric else self.left if once else self.left.keep()
             replace(self, left=left, right=right, out=tuple(results)).fill(progress)
 
@@ -284,7 +284,7 @@ class VectorEngine:
 
     @property
     def first(self) -> int:
-        """Return the index of x2's first row among all rows; the rows of x1 precede it."""
+        """Return the index of x2's first row among all rows, after those of x1; 0 if x2 is x1."""
         return 0 if self.symmetric else self.shape[0]
 
     def angles(self, block: Block, n: Array, n2: Array, square: int | None) -> tuple[Array, Array]:

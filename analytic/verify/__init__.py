@@ -15,9 +15,9 @@ Reading order:
     figures       the figures
     report        results.json and report.html: `write`
 
-Two more modules serve `minintk verify --mup`, on networks whose features move:
+`draws`, `sequential` and `draw_report` serve `minintk verify --draw`, and two modules serve `minintk verify --mup`:
 
-    mup           rates, features, depth, weight decay and transfer
+    mup           rates, laziness, features, depth, weight decay, transfer, Muon and sharpness
     laws          the hierarchy of tangent kernels, finite-width means, the limit; `laws.run` runs all laws
 """
 

@@ -127,7 +127,7 @@ class JudgedClaim:
 
 
 def judge(activation: str, claim: Claim, widths: Sequence[int], values: Sequence[Host], critical: float) -> JudgedClaim:
-    """Fit the exponent of one claim on the wider half of at least two widths, and judge it."""
+    """Fit the exponent of one claim on the wider half of the widths (two or more of them), and judge it."""
     wider = min(len(widths) // 2, len(widths) - 2)
     relation, theory = claim.theory(activation)
     fit = power_law(widths[wider:], values[wider:])

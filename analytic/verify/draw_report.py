@@ -25,7 +25,7 @@ QUANTITIES = {
     "linearisation": "≤ −1/2", "trend": "0", "kernel movement": "≤ −1/2", "weights": "−1/2", "kernel": "−1/2",
     "infinite width": "−1/2",
 }  # fmt: skip
-"""{quantity of `draws.errors`: the theory's exponent}; "trend" is the change of the linearisation's exponent."""
+"""{quantity of `draws.errors`: the theory's exponent}; "trend": the linearisation's exponent, wider - narrower half."""
 
 
 def draws(
@@ -87,8 +87,8 @@ def by_class(records: Records) -> list[tuple[str, ...]]:
 def summary(law: Records, controls: Records) -> tuple[Outcome, str]:
     """Return (the verdict on law and controls, a sentence with counts and levels).
 
-    fail: more rejections and divergences than chance explains, or a control that obeys the law.  undecided: the law was
-    neither rejected nor accepted for some control.  Of 3,200 right draws, one diverged at its narrowest width.
+    fail: more rejections and divergences than chance explains, or a control that obeys the law.  undecided: some
+    control was undecided or diverged.  Of 3,200 draws that obey the law, one diverged, at its narrowest width.
     """
     from scipy.stats import binom
 

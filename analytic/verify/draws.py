@@ -67,7 +67,7 @@ N_TEST = 4
 class Draw:
     """A network of any width, its data, and its training.
 
-    body : "dense", or convolutions of sequences that end in "flatten" or "pool".  fraction : the rate relative to the
+    body : "dense", or convolutions of sequences followed by "flatten" or "pool".  fraction : the rate relative to the
     critical rate.  regime : a key of REGIMES.  seed : for data, labels and weights.  control : one of CONTROLS, or "".
     """
 
@@ -238,7 +238,7 @@ def critical_rate(draw: Draw, widths: Sequence[int], rng: np.random.Generator, m
 
 
 def analytic_kernel(draw: Draw, width: int) -> Array | None:
-    """Return the tangent kernel of all points at infinite width in NTK parametrization, and otherwise None."""
+    """Return the tangent kernel of all points at infinite width; None for controls and in standard parametrization."""
     x, _, x_test = draw.data()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*is by quadrature and exact to", UserWarning)  # 1e-8 is accurate enough
@@ -249,7 +249,7 @@ def analytic_kernel(draw: Draw, width: int) -> Array | None:
 def errors(
     draw: Draw, width: int, lr: float, members: int, rng: np.random.Generator, k: Array | None
 ) -> dict[str, Array]:
-    """Return {quantity: (E,)} for networks of one width and their linearisations; suprema are over about ten snapshots.
+    """Return {quantity: (E,)} for networks of one width and their linearisations; suprema are over 6 or 11 snapshots.
 
     linearisation, infinite width : sup_t of the root mean square, over all points, of f - f_lin and f - f_inf.
     kernel movement, kernel : relative distance of the initial empirical kernel from the final one, and from the

@@ -31,7 +31,7 @@ LR = 0.5
 TIMES = (0, 8, 24, 48)
 """Steps at which the ensemble is compared with eqs. (14) and (15)."""
 Z_SCORES = 2 * len(TIMES)
-"""Number of z-scores per activation: the initial kernel, the covariance at every time, the mean at all times but 0."""
+"""Number of z-scores per activation, without controls: the initial kernel, covariances at all TIMES, means after 0."""
 SCORED_IMAGES = 8
 """Number of test images whose joint distribution is tested."""
 
@@ -46,9 +46,9 @@ def default_members(width: int) -> int:
 
 
 def ensemble_size(widths: Sequence[int]) -> tuple[int, int]:
-    """Return (width, members) of the ensemble for z-scores: at most 256 units, and half as many members as units.
+    """Return (width, members) of the ensemble for z-scores: the largest width up to 256, or the smallest of all widths.
 
-    The finite-width error O(1/n) is then only a fraction O(n^-1/2) of the sample's standard error.
+    With n/2 members (16 to 128), the finite-width error O(1/n) is only O(n^-1/2) of the sample's standard error.
 
     >>> ensemble_size(WIDTHS), ensemble_size((16, 32, 64))
     ((256, 128), (64, 32))
@@ -61,7 +61,7 @@ def ensemble_size(widths: Sequence[int]) -> tuple[int, int]:
 class Trained:
     """Many trained networks of one width, for the figures.
 
-    f : (T, E, A) after steps : (T,).  mean, sd : (STEPS + 1, A), by eqs. (14) and (15), after every step.
+    f : (T, E, A) after steps : (T,).  mean, sd : (STEPS + 1, A), by eqs. (14) and (15), after 0 ... STEPS steps.
     last_layer : the mean if only the last layer is trained.
     """
 
@@ -215,7 +215,7 @@ def _learning_rate(bench: _Bench, ntk: Host, stages: Sequence[tuple[int, int, in
 
 
 def score(run: Trajectory, expected: Ensemble, critical: float) -> list[Score]:
-    """Return z-scores of an ensemble on the first SCORED_IMAGES test images, for the theory and two wrong theories."""
+    """Return z-scores of the initial kernel and of f on SCORED_IMAGES test images, and of two wrong theories of f."""
     points, seen, times = N_TRAIN + np.arange(SCORED_IMAGES), np.arange(N_TRAIN + N_TEST), np.array(TIMES)
     f = run.f[np.searchsorted(run.steps, times)][:, :, points]
 

@@ -1,6 +1,6 @@
 """Check the laws of `minintk verify --mup`: those of networks with moving features, and those beyond a frozen kernel.
 
-The latter use fixed data, so that the power against controls is known.  The seed determines only the networks.
+The latter use fixed data, so that the power against controls is known; their seed determines networks and samples.
 """
 
 from __future__ import annotations

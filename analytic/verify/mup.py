@@ -197,7 +197,7 @@ def kept(law: str, found: Transfer) -> Finding:
 
 
 def muon(seed: int) -> Iterator[Finding]:
-    """Check that all singular values of an orthogonalised step are lr sqrt(fan_out / fan_in)."""
+    """Check that all nonzero singular values of an orthogonalised step are lr sqrt(fan_out / fan_in)."""
     x, y = digits().standardise().subset(64, np.random.default_rng(seed)).one_hot()
     for law, optimizer in (("Muon", mn.Muon), ("spectral descent", mn.SpectralDescent)):
         off = 0.0

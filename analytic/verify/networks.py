@@ -61,7 +61,7 @@ def trained_networks(
 ) -> Trajectory:
     """Draw `members` networks and train them together by full-batch descent on L = 1/(2N) sum (f - y)^2.
 
-    xp : array library for training.  every : steps between snapshots.  advance : called with the share of work done.
+    xp : array library for training.  every : steps between snapshots.  advance : called with each new share of work.
     """
     x, y, points = (to_library(a.astype(DTYPE), xp) for a in (problem.x, problem.y, problem.points))
     trunk, parts = hidden_part(net), []

@@ -31,7 +31,7 @@ ACTIVATIONS: dict[str, tuple[s.Activation, float]] = {
 }
 """{name on the command line: (activation, w_std)}.
 
-w_std^2 : 2 for rectifiers (He et al. 2015), 1.5 for bounded activations (Lee et al. 2019, figure 2), 1 if E phi^2 = 1.
+w_std^2 : 2 for ReLU and its like (He et al. 2015), 1.5 if phi is bounded (Lee et al. 2019, figure 2), 1 if E phi^2 = 1.
 """
 
 KINKED = (s.ReLU, s.LeakyReLU, s.Abs)

@@ -41,7 +41,7 @@ def write(result: Result, out: str | Path, command: str = "analytic.verify.run(.
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of all software that affects the results, and the machine."""
+    """Return the versions of Python and of the main packages, and the machine."""
     machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
     packages = {name: import_module(name).__version__ for name in ("minintk", "numpy", "scipy", "matplotlib")}
     return {"Python": platform.python_version(), "machine": machine, **packages}

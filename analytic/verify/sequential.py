@@ -30,7 +30,7 @@ from minintk.arrays import Host
 
 LEVEL, ROUNDS, SEEDS, CRITICAL = 0.01, 8, 12, 2.847887
 LEVEL_OF_ALL, CRITICAL_OF_OTHERS = 0.02, 3.42
-"""Level of a draw with four other quantities, LEVEL + 4 x 8 P(Z > 3.42) <= .02 in any round, and their critical z."""
+"""Level of a draw judged by four more quantities, LEVEL + 4 x 8 P(Z > 3.42) = .0200, and their critical z."""
 MARGIN = 0.05
 REFUSED_ABOVE, PASSED_BELOW = -0.5 + MARGIN, -0.25
 
