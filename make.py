@@ -12,7 +12,7 @@
     python3 make.py mutants [options]   change the numerical modules a little and see whether the tests notice
     python3 make.py deletions [names]   run the core's tests without each satellite, and without all of them
     python3 make.py docs                build the documentation into site/
-    python3 make.py lite                build a JupyterLite with the notebooks, which runs in a browser, into site/lite
+    python3 make.py lite                build a JupyterLite site, which runs the notebooks in a browser, into site/lite
     python3 make.py replicate [options] repeat rows of docs/papers with other networks: coverage, flipped verdicts
     python3 make.py course [options]    grade the course's own submissions, in minutes (hw1: only this assignment)
     python3 make.py package [options]   build wheel and sdist, and try them on each Python of the PATH (--only 3.12)
@@ -150,7 +150,7 @@ def find_python(unfit: str = "sys.version_info < {0!r}".format(OLDEST)) -> str:
 
 
 def project_table() -> Dict[str, Any]:
-    """Read the table [project] of pyproject.toml."""
+    """Return the table [project] of pyproject.toml, with the table [build-system] as its entry "build"."""
     import tomllib  # Python 3.11
 
     tables: Dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -184,7 +184,7 @@ def alone() -> Iterator[None]:
 
 
 def create_venv(place: Path) -> None:
-    """Make a virtual environment with pip. Use the standard library or, if this fails, virtualenv in .bootstrap."""
+    """Make a virtual environment that contains pip, by the standard library or, if this fails, by virtualenv."""
     if call([sys.executable, "-m", "venv", "--clear", str(place)], quiet=True) == 0:
         return
     if call([sys.executable, "-m", "pip", "--version"], quiet=True) != 0:

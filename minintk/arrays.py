@@ -1,6 +1,6 @@
 """Select the array library of the caller's arrays, and implement operations that differ between NumPy and CuPy.
 
-Numerical code uses only the namespace of its arrays (`array_namespace`).  Only this file refers to CuPy.
+Numerical code uses only the namespace of its arrays (`array_namespace`).  Only this file imports CuPy.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ LIMITS = {
 def free_in_groups(root: str | Path = "/") -> int:
     """Return the bytes that this process's control groups (containers, SLURM) still allow, or 2**62 without a limit.
 
-    A group's limit also covers the groups inside it, so the smallest limit applies.  root : the file system's root.
+    A group's limit also covers groups inside it, so the smallest amount left counts.  root : the file system's root.
     """
     free = 2**62
     for group, files, usage, cached in limited_groups(str(root)):
@@ -230,7 +230,7 @@ def text_of(path: Path) -> str:
 def check_floating(name: str, a: Array) -> None:
     """Raise TypeError unless `a` is a float32 or float64 array that is neither masked nor a numpy.matrix.
 
-    Raises ValueError if the array is on a GPU other than the current one, because results are allocated there.
+    Raises ValueError if a CuPy array is not on the current GPU, because results are allocated there.
     """
     try:
         array_namespace(a)
@@ -260,9 +260,9 @@ def check_finite(name: str, a: Array) -> None:
 
 
 def check_finite_by(result: Array, name: str, a: Array) -> None:
-    """Raise ValueError if `result`, computed from `a`, shows that `a` contains a NaN or an infinity.
+    """Raise ValueError if `result`, computed from `a`, is not finite because `a` contains a NaN or an infinity.
 
-    Only `result` is checked first, because it has fewer entries.  If `a` is finite, an overflow raises no error here.
+    `a`, which has more entries, is checked only if `result` is not finite.  CuPy arrays are not checked.
     """
     if on_host(array_namespace(result)) and not finite(result):  # a check would have to wait for the GPU
         check_finite(name, a)
@@ -312,7 +312,7 @@ def rows_times(x: Array, W: Array) -> Array:
 
 
 def strided(a: Array, shape: Sequence[int], strides: Sequence[int]) -> Array:
-    """Return a view of `a` with the given shape and strides in bytes.  They may not be checked against `a`.
+    """Return a view of `a` with the given strides in bytes.  Only C-contiguous NumPy arrays have their bounds checked.
 
     >>> a = np.arange(4.0)
     >>> strided(a, (3, 2), (8, 8))
@@ -328,7 +328,7 @@ def strided(a: Array, shape: Sequence[int], strides: Sequence[int]) -> Array:
 
 @lru_cache
 def raw_kernel(xp: Any, name: str, source: str) -> Callable[..., None] | None:
-    """Compile CUDA source and return launch(blocks, threads, arguments, bytes of shared memory); None for NumPy."""
+    """Return launch(blocks, threads, arguments, bytes of shared memory) for a kernel in CUDA source; None for NumPy."""
     make = getattr(import_module(library(xp)), "RawKernel", None)
     if make is None:
         return None

@@ -16,14 +16,14 @@ def cores() -> int:
 
 @cache
 def threads_asked() -> int:
-    """Return OMP_NUM_THREADS (the first number if it lists one per nesting level), or 2**30 if it is not set."""
+    """Return OMP_NUM_THREADS (the first number if it lists one per nesting level), or 2**30 if unset or invalid."""
     asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     return int(asked) if asked.isdecimal() and int(asked) else 2**30
 
 
 @cache
 def cores_granted(root: str = "/") -> int:
-    """Return the number of whole cores that control groups (containers, SLURM) allow, or 2**30 without a limit.
+    """Return the number of whole cores (at least 1) that control groups (containers, SLURM) allow, 2**30 if unlimited.
 
     If more threads run, the system stops all of them for part of each period.  root : the file system's root.
     """

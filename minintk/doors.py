@@ -2,12 +2,12 @@
 
     networks     cheaper ways to compute a network's layers  minintk/fast
     kernels      cheaper ways to run the kernel recursion    analytic/fast
-    blocks       kernels in blocks, on disk, by executors   analytic/large
+    blocks       kernels in blocks, on disk, by executors    analytic/large
     diagnosis    finds what is wrong with a layer            minintk/grade
     phase        the phase of a network, in one line         analytic/phases
     roundings    how layers amplify rounding errors          analytic/phases
 
-In the core, only this module and the lazily loaded interfaces of the two packages name satellites.
+In the core, only this module, `__main__` and the lazily loaded interfaces of the two packages import satellites.
 """
 
 from __future__ import annotations

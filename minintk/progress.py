@@ -1,4 +1,4 @@
-"""Show the progress of long work on stderr: a progress bar on a terminal, otherwise a line every ten seconds."""
+"""Show the progress of long work on stderr: a bar on a terminal, otherwise a line at most every ten seconds."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def progress_of(what: str, total: float, shown: bool) -> Iterator[Callable[[floa
 
 
 def _lines(what: str, total: float, say: Callable[[str], None], every: float = 10.0) -> Callable[[float], None]:
-    """Return a function that writes a line every ten seconds and a last line when the work is done."""
+    """Return advance(amount), which writes a line at most every ten seconds, and a last line when the work is done."""
     start = last = perf_counter()
     done = 0.0
 
@@ -58,13 +58,13 @@ def _lines(what: str, total: float, say: Callable[[str], None], every: float = 1
 
 
 HOUR = 3600.0
-"""Seconds of remaining work above which `forewarned` warns."""
+"""The least remaining work, in seconds, of which `forewarned` warns."""
 
 
 def forewarned(what: str, first: float = 0, every: float = 10.0) -> Callable[[float, float], None]:
     """Return progress(done, total), which warns once on stderr if an hour of work or more remains.
 
-    first : the amount of work already done.  every : seconds of work before the first estimate.
+    first : the amount of work done before this call.  every : seconds of work before the first estimate.
 
     >>> advance = forewarned("counting")
     >>> advance(1, 2)

@@ -75,8 +75,8 @@ def assert_shape(law: str, a: Any, want: tuple[int, ...]) -> None:
 
 
 def check_model(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
-    """Check every law below that applies.  `check_derivative` requires float64, and `check_ensemble` an ensemble.
-    The laws of kernels are not checked if examples interact, as in BatchNorm.
+    """Check every law below that applies, except that of `check_float32`.  `check_derivative` requires float64, and
+    `check_ensemble` an ensemble.  The laws of kernels are not checked if examples interact, as in BatchNorm.
 
     >>> import minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(4, b_std=0.1), mn.Erf(), mn.Dense(2)), (3,))
@@ -209,7 +209,7 @@ def check_ensemble(model: Model, theta: Array, x: Array, rng: np.random.Generato
 
 
 def check_blocks(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
-    """Check that ntk and ntk_full, computed in blocks under any accepted memory bound, equal those from the full J."""
+    """Check that ntk and ntk_full in blocks, under memory bounds from 2^24 bytes down, equal those from the full J."""
     _, J = model.linearize(theta, x)
     m, largest = roundings(model, theta, x), float(_norm(_rows(J)).max()) ** 2
     other = x[::-1][: (x.shape[0] + 1) // 2]
@@ -297,10 +297,10 @@ def _rows(J: Jacobian) -> Host:
 
 
 def check_layer(layer: s.Layer, shape: Sequence[int], parametrization: Parametrization | None = None) -> None:
-    """Check every law for small networks with this layer first, in the middle, last and as a residual branch.
+    """Check every law for small networks with this layer first, in the middle and last, and in a residual branch.
 
-    shape : the shape of one input example, ``(d,)``, ``(L, C)`` or ``(H, W, C)``.  The AssertionError gives the broken
-    law and the findings of `minintk.grade.diagnose_layer`: the wrong map (jvp, vjp or gram), its tensor and its error.
+    shape : of one example, ``(d,)``, ``(L, C)`` or ``(H, W, C)``.  The branch is left out if its shape changes.  The
+    AssertionError gives the broken law and the findings of `minintk.grade.diagnose_layer`: the wrong map and its error.
 
     >>> import minintk as mn
     >>> check_layer(mn.Dense(4, b_std=0.5), (3,))

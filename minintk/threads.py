@@ -7,7 +7,7 @@ Any public call can run inside another call in the same thread (in a signal hand
 can end it.  The following rules make this safe.
 
     no thread waits for unstarted work                a call runs its own items and waits only for running items
-    no mark has to be removed                         a mark lives in a copied context or ends with its frame
+    no flag has to be reset                           a flag lives in a copied context or ends with its frame
     no lock is held across lines of Python            queues, deques and dictionaries change in one atomic step
     the next call repairs the state                   after an exception in `wait`, `end`, `__exit__` or `_leave`
 """

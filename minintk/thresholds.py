@@ -16,19 +16,19 @@ class Thresholds:
     products: int = 2**24  # multiplications in a piece of one or several matrix products
     compiled: int = 2**20  # multiplications of a convolution above which loading Numba pays off
     convolution: int = 2**24  # multiplications of a piece of a convolution,
-    convolution_per_weight: int = 2**8  # plus this many for each weight, since every piece adds to all gradients
+    convolution_per_weight: int = 2**8  # or this many per weight if that is more, since pieces add to all gradients
     share: int = 2**17  # numbers in a batch's activations, divided by the square of the number of shares,
-    share_per_weight: int = 8  # plus this many in a share for each weight, since every share prepares all weights
+    share_per_weight: int = 8  # but at least this many in a share per weight, since every share prepares all weights
     contraction: int = 2**24  # multiplications of a kernel contraction above which BLAS's own threads are used
     cotangents: int = 2**19  # numbers in the cotangents of a kernel's outputs that are processed together
-    vector: int = 2**20  # numbers in a piece of a vector, in optimisers and copies
+    vector: int = 2**20  # numbers in a core's piece of a vector, in optimisers
     pixels: int = 2**21  # numbers in a piece that BatchNorm sums or scales
     patches_bytes: int = 3 * 2**20  # bytes of patches that are formed and multiplied at a time,
     patches_bytes_gpu: int = 2**30  # and on a GPU
     normalised: int = 2**16  # numbers in BatchNorm's input above which loading Numba pays off
     gathering: float = 1.5  # gather a convolution's gradient if that takes at most this many times its
     gathered_channels: int = 16  # multiplications, and if its images have at least this many channels
-    cotangent_bytes: int = 6 * 10**6  # largest cotangent of a kernel's outputs that is not split into parts
+    cotangent_bytes: int = 6 * 10**6  # bytes of cotangents in a part of a kernel's outputs (up to twice as many)
     ensemble_bytes: int = 24 * 2**20  # activations and parameters of the members that train together on a core
     vector_piece: int = 2**17  # numbers of a vector that stay in cache through the passes of an optimiser
 
@@ -40,7 +40,7 @@ PIECES = 16
 
 
 def cut(length: int, work: float, each: float) -> list[slice]:
-    """Cut the range from 0 to `length` into 1, 2, 4, 8 or 16 slices with at least `each` units of `work` per slice.
+    """Cut range(length) into 1, 2, 4, 8 or 16 slices: as many as have at least `each` units of `work` on average.
 
     Rounding errors of sums depend on the pieces, so the pieces must not depend on the number of cores.
 

@@ -1,4 +1,4 @@
-"""Check arguments that are numbers, whole numbers, dtypes or generators."""
+"""Check arguments that are numbers, whole numbers, times, dtypes or generators."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def number(name: str, value: Any, *, zero: bool = False, negative: bool = False)
 
 
 def numbers(values: Any) -> tuple[float, ...]:
-    """Return a number, a sequence or an array of numbers as a tuple of floats.  Return () for anything else.
+    """Return a number, a sequence or an array of numbers as a tuple of floats.  Return () for other objects.
 
     >>> numbers([1, np.inf]), numbers("1"), numbers(None)
     ((1.0, inf), (), ())
@@ -62,7 +62,7 @@ def whole(name: str, value: Any, low: int = 1, high: float = inf) -> int:
 
 
 def times(t: Any, *, finite: bool = False) -> np.ndarray[Any, Any]:
-    """Return t : () or (T,) in float64 on the host.  Raise ValueError unless every time is a number >= 0 or inf.
+    """Return t : () or (T,) in float64 on the host.  Raise ValueError unless all are >= 0 (and finite with `finite`).
 
     >>> times([0, np.inf])
     array([ 0., inf])

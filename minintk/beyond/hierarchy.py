@@ -54,7 +54,7 @@ def hierarchy(
 ) -> Iterator[Moment]:
     """Integrate gradient flow with the hierarchy of tangent kernels at theta0; yield a `Moment` at 0 and at `times`.
 
-    net : any model with an expansion, i.e. `Network` or `Centred`.   theta0 : ([E], P).   y : (N, C).
+    net : any model with an expansion, e.g. `Network` or `Centred`.   theta0 : ([E], P).   y : (N, C).
     x : (M, *input_shape), all points, starting with the N training points.
     order : 2 freezes Theta, as in `Linearized`; 3 freezes O3; 4 freezes O4.   loss : a smooth loss, so not `Hinge`.
     times : t = lr x steps, as for `flow`.   A moment contains the hierarchy's outputs f : ([E], M, C) and tangent

@@ -105,8 +105,8 @@ def orthogonalised(G: Array) -> Array:
 
         X <- 3/2 a X - 1/2 a^3 X X'X,        a^2 = 3 / (1 + low + low^2),        low <- 1/2 a low (3 - a^2 low^2)
 
-    Newton-Schulz steps start from X = G / |G|.  They use only matrix products, scaled for singular values from low to 1
-    (Chen, Chow 2014).  Sweeps from low = SWEEP to 1 repeat until |X X'X - X| (Frobenius) is below the tolerance tol;
+    Newton-Schulz steps start from X = G / c, c >= |G|.  They use only matrix products, scaled for singular values from
+    low to 1 (Chen, Chow 2014).  Sweeps from low = SWEEP to 1 repeat until |X X'X - X| (Frobenius) is at most tol;
     then every singular value is within tol / 2 of 1 or within tol of 0.  Singular values of G below about 1e-5 |G| in
     float32, or 1e-13 |G| in float64, can be rounding errors and become 0.
 

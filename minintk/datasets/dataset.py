@@ -22,13 +22,13 @@ Array = np.ndarray[Any, Any]
 class Dataset:
     """N examples and their classes.
 
-    raw : (N, d) or (N, H, W, C), floats, or bytes that represent raw / 255 in an eighth of the memory of float64.
+    raw : (N, d), (N, L, C) or (N, H, W, C), floats, or bytes that represent raw / 255 in an eighth of float64's memory.
     labels : (N,), whole numbers.  Example i belongs to classes[labels[i]].
     classes : the names of the classes, by default "0", "1", ...
     image_shape : (H, W, C) if the examples are images, even if they are stored flat.
     dtype : the dtype of `x` if raw contains bytes, otherwise the dtype of raw.
 
-    `raw` and `labels` are read during use and not copied, so they can be files that are mapped by `numpy.memmap`.
+    `raw`, and `labels` in int64, are read during use and not copied, so they can be files mapped by `numpy.memmap`.
     Raises TypeError or ValueError if the arrays do not match each other or contain NaN or infinity.
 
     >>> data = Dataset(np.eye(3), np.array([0, 1, 1]), classes=("cat", "dog"))
@@ -70,7 +70,7 @@ class Dataset:
 
     @property
     def x(self) -> Array:
-        """Return the examples as floats, (N, d) or (N, H, W, C).  Bytes are scaled to [0, 1] at every access."""
+        """Return the examples as floats, in the shape of `raw`.  Bytes are scaled to [0, 1] at every access."""
         return np.divide(self.raw, 255, dtype=self.dtype) if self.raw.dtype == np.uint8 else self.raw
 
     def __len__(self) -> int:
@@ -225,7 +225,7 @@ class Dataset:
         return replace(self, raw=x.astype(self.dtype, copy=False).reshape(self.raw.shape))
 
     def _same_features(self, fit: Dataset | None, what: str) -> Dataset:
-        """Return `fit`, or this data set if it is None.  Raise an error if it is empty or has other features."""
+        """Return `fit`, or this data set for None.  Raise an error if it is empty or has another number of features."""
         source = self if fit is None else fit
         if not isinstance(source, Dataset):
             raise TypeError(f"{what}(fit=...) expects a Dataset, got {type(source).__name__}")

@@ -32,8 +32,7 @@ def packaged(name: str) -> dict[str, Array]:
 def digits(*, dtype: Any = np.float64) -> Dataset:
     """Load 1,797 real handwritten digits of 8 x 8 pixels, x : (1797, 64) in [0, 1].
 
-    The images are in their published order.  The classes are nearly balanced (174 to 183 images each).  For the source,
-    see `Dataset.attribution`.
+    The images are in their published order.  Each class has 174 to 183 images.  Source: `Dataset.attribution`.
 
     >>> data = digits()
     >>> data.x.shape, float(data.x.max()), data.labels[:5].tolist()

@@ -85,9 +85,9 @@ def mnist(
 ) -> Dataset:
     """Load MNIST's training or test images, x : (60000, 784) or (10000, 784) in [0, 1].
 
-    folder : a folder with the IDX files, compressed or not, or with a subfolder ``mnist``; default $MININTK_DATA.
-        Without a folder, the files are downloaded (11 MB, requires the extra ``data``).
-    dtype : the dtype of `x`.  The images are stored as bytes (47 MB in total) until `x` is accessed.
+    folder : a folder with the IDX files, compressed or not, in it or in ``mnist`` or ``MNIST/raw`` inside it; default
+        $MININTK_DATA.  Without a folder, the files are downloaded (11 MB for both splits, requires the extra ``data``).
+    dtype : the dtype of `x`.  The images are stored as bytes (47 MB for training) until `x` is accessed.
 
     Raises FileNotFoundError if the folder lacks the files, and ValueError for damaged files.
     """

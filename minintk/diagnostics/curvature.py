@@ -12,8 +12,8 @@ To first order, a step of size |f - y| / |D f| leads to f = y and changes J by |
 change relative to |D f|.  It is of order n^-1/2 in the NTK parametrization and of order 1 in muP and mean field.
 
 Gradient descent around a minimum is stable if lr x sharpness < 2 (edge of stability: Cohen et al. 2021; catapult:
-Lewkowycz et al. 2020).  The model linearised at theta has the Hessian H = J' (d2L/df2) J.  `max_learning_rate` returns
-2 divided by the largest eigenvalue of this H.
+Lewkowycz et al. 2020).  The model linearised at theta has the Hessian H = J' (d2L/df2) J.  Without momentum,
+`max_learning_rate` returns 2 divided by the largest eigenvalue of S^1/2 H S^1/2 for this H.
 
 D^2 f[v, .] is the derivative, at d = v, of the second-order term of f(theta + d).  It is computed in Taylor mode
 (`minintk.models.taylor`) and is exact up to errors of order eps |D f|.  Kinks of ReLU and max-pooling are ignored.
@@ -53,8 +53,8 @@ def kappa(
     y : (N, C).  If it is None, |f - y| is set to 1.  ARPACK computes |D f| from J S J'.  For |D^2 f|, u . D^2 f[v, w]
     is maximised over u, v and w in turn, `steps` times, from `starts` fixed starting points.  The largest value found
     is used, which can be less than |D^2 f|.  scales : S by tensor, as for `mn.ntk`.  Defaults to the parametrization's
-    scales.  Raises ValueError for invalid arguments or if J is zero, FloatingPointError if J S J' overflows, and
-    UnsupportedLayer for a model without an expansion.
+    scales.  Raises ValueError or TypeError for invalid arguments, ValueError if J is zero, FloatingPointError if J S J'
+    overflows, and UnsupportedLayer for a model without an expansion.
 
     >>> import minintk as mn
     >>> product = mn.Network(mn.Sequential(mn.Dense(1), mn.Dense(1)), (1,))          # f = w v x

@@ -23,8 +23,7 @@ class KernelPath:
     share : {layer: its fraction of the trace of the kernel}.  effective_rank : between 1 and N.  eigenvalues : the k
     largest ones, descending.  overlap : |U_0' U_t|^2 / j for j = 1, ..., k, where the columns of U are the first j
     eigenvectors.  It is 1 if U_t and U_0 span the same space, and about j / N for random spaces.  It is meaningless if
-    eigenvalues j and j + 1 are equal.  Eigenvalues and overlap have the shape (S, [E], k), and the other arrays have
-    the shape (S, [E]).
+    eigenvalues j and j + 1 are equal.  Eigenvalues and overlap : (S, [E], k).  All others but t : (S, [E]).
     """
 
     t: Host

@@ -16,11 +16,11 @@ from minintk.spec.parametrization import Parametrization
 
 
 def refrozen(net: Network, theta: Array, one: Problem) -> Network:
-    """Return `net` at theta, of any width, with its BatchNorms frozen on one.x like those of the problem's network.
+    """Return `net`, which can have another width, with BatchNorms frozen at theta like those of the problem's network.
 
-    A frozen BatchNorm computes r (z - mean).  On x, its output has the deviation s = r / r(z) and the mean m = r
-    (mean(z) - mean).  For another z', r' = s r(z') and mean' = mean(z') - m / r' give the same s and m.  A BatchNorm
-    keeps its mean and r if they are equal for all features, as before training or in the scale of a LayerNorm.
+    A frozen BatchNorm computes r (z - mean).  On one.x, its output has the deviation s = r / r(z) and the mean m = r
+    (mean(z) - mean).  For another z', r' = s r(z') and mean' = mean(z') - m / r' give the same s and m (or, for other
+    widths, their averages).  BatchNorms whose mean and r are equal for all features (as before training) keep them.
     """
 
     def batch(net: Network, theta: Array, name: str, frozen: dict[str, Array]) -> list[Array]:
@@ -46,8 +46,8 @@ def refrozen(net: Network, theta: Array, one: Problem) -> Network:
 def restarted(net: Network, theta: Array, how: Parametrization, fresh: bool) -> Network:
     """Return the network in another parametrization with initial weights that have the same sizes at this width.
 
-    w_std and b_std change such that every tensor keeps multiplier x standard deviation.  If theta is `fresh` from
-    `net.init`, the deviation is that of the draw, else the rms.  Raises ValueError for layers without these scales.
+    w_std and b_std change such that every tensor keeps multiplier x standard deviation.  The deviation is that of
+    `net.init` if theta is `fresh` from it, else the rms of theta.  Raises ValueError if a layer lacks the needed scale.
     """
     w = net.layout.unpack(theta)
     size = {t.name: t.row.multiplier * (t.row.std if fresh else rms(w[t.name])) for t in net.layout.tensors}

@@ -54,7 +54,7 @@ def run(report: Any) -> Any:
 
 
 def plain(axes: Any) -> None:
-    """Label a logarithmic axis with the numbers 0.2, 0.3, 0.5 and so on."""
+    """Label a logarithmic axis with the numbers 0.1, 0.2, 0.3, 0.5, 0.7, 1, 2 and so on."""
     from matplotlib.ticker import LogLocator, NullLocator
 
     axes.yaxis.set(major_locator=LogLocator(subs=(1, 2, 3, 5, 7)), major_formatter="{x:g}", minor_locator=NullLocator())

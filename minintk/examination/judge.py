@@ -5,7 +5,7 @@ The verdict uses two distances, each with an interval: the gap to the linearisat
     lazy         gap < 5 %
     rich         gap > 25 % and kernel > 25 %
     between      gap > 5 %, and gap < 25 % or kernel < 25 %
-    undecided    an interval contains a threshold, or a run shows no training
+    undecided    an interval contains the deciding threshold, or the runs diverge or hardly learn
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LEARNED = 0.1
 class Statement:
     """A measured number with its 95 % interval.  how : what was measured.  percent : True to show it in %.
 
-    value : the mean over all networks, or your network's (`interval`).  own : your network's, nan if it diverged.
+    value : the (geometric) mean over all networks, or your network's (`interval`).  own : yours, nan if it diverged.
     """
 
     name: str
@@ -66,7 +66,7 @@ def interval(values: Sequence[float], drawn: bool) -> tuple[float, Ends]:
 
     drawn : True if the others have other initial weights; the value is the mean, with standard error s / sqrt(R).
     Otherwise they are the same network on halves of the examples; the value is the first, with standard error s of the
-    halves (delete-half jackknife; Shao, Wu 1989).  Student's t is applied to logarithms if all values are > 0.
+    halves (delete-half jackknife; Shao, Wu 1989).  The mean, s and Student's t use logarithms if all values are > 0.
     """
     from scipy.special import stdtrit
 

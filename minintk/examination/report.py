@@ -37,9 +37,9 @@ WORDS = (
 class Report:
     """The findings of `mn.examine`.  `print(report)` shows all of them; `report.write(folder)` adds figures and a page.
 
-    regime : "lazy", "between", "rich" or "undecided", and the reason.  findings : detected problems.  statements :
-    {key: number with its interval}.  signals : the examined network's at the start, by layer.  run : its run.  laws :
-    the gap against width.  scaling : {layer: exponents of the coordinate check}.  rate : the learning rate of the runs.
+    regime : "lazy", "between", "rich" or "undecided".  reason : why.  findings : detected problems.  statements : {key:
+    number with its interval}.  signals : {layer: signal in the examined network at the start}.  run : its run.  laws :
+    the gap against width.  scaling : {layer: exponents of the coordinate check}.  rate : the learning rate of `run`.
     """
 
     regime: Regime
@@ -100,7 +100,7 @@ class Report:
         return "\n\n".join(filter(None, map("\n".join, parts)))
 
     def as_dict(self) -> dict[str, Any]:
-        """Return regime, findings, statements and advice as JSON data."""
+        """Return the report as JSON data, without signals and run, and with each of `laws` as text."""
         plain = ("regime", "reason", "rate", "advice", "notes", "scaling", "about", "seconds")
         widths = {law.parametrization: str(law) for law in self.laws}
         statements = {key: asdict(s) for key, s in self.statements.items()}

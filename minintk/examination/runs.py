@@ -1,4 +1,4 @@
-"""Train a network beside its own linearisation and measure how far they diverge.
+"""Train a network beside its own linearisation and measure how far they move apart.
 
     gap(t) = |f_t - f_lin,t| / max_s |f_lin,s - f_0|        on all examples and outputs; a run's gap is its maximum
 

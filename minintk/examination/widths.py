@@ -61,7 +61,7 @@ class WidthLaw:
     """The gap against width, with gaps[i] : (S,) at widths[i].
 
     width, widths : widths of the narrowest hidden layer, in the examined network and in those trained.  fit : None if
-    nothing was measured.  needed : the width for 5 %, or None if it is unknown.  why : the reason for None.
+    a width was not measured.  needed : the width for 5 %, or None if it is unknown.  why : the reason for None.
     """
 
     parametrization: str

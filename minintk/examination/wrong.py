@@ -12,7 +12,7 @@ from minintk.examination.signals import Signal, apart, rms, uneven
 from minintk.models.network import Network
 
 DEAD, SHARE = 0.5, 0.01
-"""The largest acceptable share of constant features, and the smallest of a layer in the kernel, over an equal share."""
+"""Limits: the largest share of constant features, and a layer's smallest share of the kernel, over an equal share."""
 LEAST, MOST = 0.05, 20.0
 """The smallest and largest acceptable size of inputs and targets, and of hidden signals relative to the inputs."""
 ROUNDING = 2**-23

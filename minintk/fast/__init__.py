@@ -1,4 +1,4 @@
-"""Compute networks faster, with the results of the plain layers.
+"""Compute networks faster, with the results of the plain layers up to rounding.
 
 `accelerate.faster` replaces a network's layers by faster layers that compute the same functions.  Networks that are
 created inside `accelerate.shut` keep the plain layers.  Reading order:
@@ -8,7 +8,7 @@ created inside `accelerate.shut` keep the plain layers.  Reading order:
     patches, gather, conv    convolutions on patches of several windows, a few examples at a time
     norm             BatchNorm in few passes over memory
     fused_relu       ReLU and BatchNorm, applied while a convolution reads its input
-    numba_loops      the loops of all these modules, compiled by Numba
+    numba_here, compiled, numba_loops    loops for convolutions and BatchNorm, compiled by Numba
     conv_gram        the tangent kernel of convolutions, from gradients or from pairs of positions
     split_batch      the batch, split over the cores
     split_outputs    the outputs of a kernel, split over the cores

@@ -6,7 +6,7 @@ outputs and sweeps, one for kernels.  `faster` makes these replacements:
     max(relu(x)) = relu(max(x))    ReLU is moved behind the pooling, where it acts on fewer numbers
     convolutions                   on patches of several windows, or without patches if Numba is installed
     BatchNorm                      in two passes forward and two back, if Numba is installed
-    BatchNorm, ReLU, convolution   in one pass, which normalises and rectifies the numbers that it reads
+    [BatchNorm,] ReLU, convolution fused if Numba is installed: the convolution normalises and rectifies what it reads
     Dense                          with large products split over the cores
     batch, outputs                 split over the cores; if BatchNorm couples the batch, each layer splits its loops
 
@@ -71,7 +71,7 @@ def batch_split(layers: BoundChain, spec: s.Sequential, shape: Shape) -> BoundCh
 
 
 def cheaper_chain(chain: BoundChain, *, kernels: bool) -> BoundChain:
-    """Return the chain with faster layers.  With `kernels`, keep the order and use only layers with a fast gram."""
+    """Return the chain with faster layers.  With `kernels`, do not swap or merge layers: merged layers have no gram."""
     if kernels:
         return BoundChain(tuple(cheaper(inner, kernels=True) for inner in chain.layers))
     found = tuple(cheaper(inner, kernels=False) for inner in relu_after_pooling(chain.layers))
@@ -103,7 +103,7 @@ def relu_after_pooling(layers: tuple[Bound, ...]) -> tuple[Bound, ...]:
 
 
 def exchangeable(before: Bound, layer: Bound) -> bool:
-    """Return True if the two layers commute, as ReLU and MaxPool do because ReLU is monotonic."""
+    """Return True if the layers are ReLU and MaxPool, which commute because ReLU is monotonic."""
     return rectifies(before) and type(layer) is BoundMaxPool
 
 

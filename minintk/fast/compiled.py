@@ -30,7 +30,7 @@ NUMBA_OPTIONS: Any = {"error_model": "numpy", "fastmath": {"contract", "nsz"}}
 """A division by 0 raises no exception.  The compiler may round a b + c only once, but must not reorder sums."""
 
 PATIENCE = 1.0
-"""Compilation time in seconds after which a message is printed."""
+"""Total compilation time in seconds after which the next compilation prints a message."""
 
 KEPT: list[Any] = []
 """Loops whose `address` is in use; the list keeps them alive."""
@@ -49,7 +49,7 @@ class CheckedFile(IndexDataCacheFile):
         return path, repr((self._index_name, self._version, self._source_stamp, key)).encode()
 
     def load(self, key: Any) -> Any:
-        """Return the saved data, or None if the file is missing, unreadable, damaged, or for another key or module."""
+        """Return the saved data, or None if the file is missing, unreadable, damaged, outdated or for another key."""
         path, identity = self.file(key)
         try:
             content = path.read_bytes()
@@ -72,7 +72,7 @@ class CheckedFile(IndexDataCacheFile):
 
 
 class CheckedCache(FunctionCache):
-    """Numba's cache of a function, stored as `CheckedFile`.  It reports slow compilation and can raise RuntimeError."""
+    """Numba's cache of a function, as `CheckedFile`.  It reports slow compilation.  RuntimeError: no folder found."""
 
     spent, started, told = 0.0, 0.0, False
 

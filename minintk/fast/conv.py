@@ -1,10 +1,10 @@
-"""Compute convolutions on patches of several windows, a few examples at a time:  y = P(x) V + c b,   V = m V(W)
+"""Compute convolutions on patches of several windows, a few examples at a time: y = P(x) V + c b,  V = m unroll(W)
 
-This is the map of `minintk.layers.conv` with its derivatives, on the patches of `minintk.fast.patches`.  Patches stay
-in a core's cache between the copy and the product.  The examples are divided among the cores.
+This is the map of `minintk.layers.conv` with its derivatives.  Patches (`minintk.fast.patches`) stay in a core's cache
+between the copy and the product.  Numba's loops need no patches.  The examples are divided among the cores.
 
-jvp     dy = P(dx) V + m P(x) V(dW) + c db
-vjp     dW = m V'(P(x)' u),   db = c sum u,   dx = P'(u V')
+jvp     dy = P(dx) V + m P(x) unroll(dW) + c db
+vjp     dW = m roll(P(x)' u),   db = c sum u,   dx = P'(u V')
 gram    `minintk.fast.conv_gram`
 """
 
@@ -43,7 +43,7 @@ def summed(work: Callable[[Any], Array], pieces: Sequence[Any]) -> Array:
 
 
 def kernels(parts: Sequence[Patches], x: Array) -> Any:
-    """Return `minintk.fast.numba_loops` if Numba loads and the convolutions are large enough, or else None."""
+    """Return `minintk.fast.numba_loops` if they can run these convolutions of x and pay off, or else None."""
     work = prod(x.shape[:-3]) * sum(patches.work for patches in parts)
     worth = work >= THRESHOLDS.compiled and all(patches.direct for patches in parts) and on_host(array_namespace(x))
     return loops() if worth else None
@@ -94,7 +94,7 @@ def correlate(patches: Patches, x: Array, V: Array, b: Array | None, before: Bef
 
 
 def convolved(direct: Any, x: Array, parts: Sequence[tuple[Any, ...]], y: Array, work: int) -> None:
-    """Compute parts of y from x.   parts : arguments of `numba_loops.correlate`.   work : products per example."""
+    """Compute parts of y from x.  parts : arguments of `numba_loops.correlate`.  work : multiplications per example."""
     x = np.ascontiguousarray(x)
     blocks = [(f, z, V, stride, b, (*place, o)) for f, z, W, stride, b, place in parts for o, V in direct.columns(W)]
 
@@ -107,7 +107,7 @@ def convolved(direct: Any, x: Array, parts: Sequence[tuple[Any, ...]], y: Array,
 
 @dataclass(frozen=True)
 class BlockedConvJacobian(LayerJacobian):
-    """J at x : ([E], N, H, W, C), W : ([E], K_h K_w C, C_out) and V = m V(W) : ([E], K, B C_out).
+    """J at x : ([E], N, H, W, C), W : ([E], K_h K_w C, C_out) and V = m unroll(W) : ([E], K, B C_out).
 
     before : see `correlate`.  J is the derivative with respect to the output of this map.
     """
@@ -195,7 +195,7 @@ class BlockedConvJacobian(LayerJacobian):
         return dx
 
     def _input_gradient(self, u: Array) -> Array:
-        """Return P'(u V') : (..., N, *before), by gathering or, if that is slower, in chunks of examples."""
+        """Return P'(u V') : (..., N, *before), by gathering or, if that is slower, by `Patches.add` on few examples."""
         layer, patches, R = self.layer, self.layer.patches, self.layer.patches.R
         if layer.gathers:
             dx = self._gathered(u.reshape((*u.shape[:-2], u.shape[-2] // R, *patches.windows.out, patches.channels[1])))
@@ -248,7 +248,7 @@ class BlockedConv:
 
     @staticmethod
     def of(plain: BoundConv) -> BlockedConv:
-        """Return the convolution with the number of windows per patch that is estimated to be fastest."""
+        """Return the convolution with the number B of windows per row of P that is estimated to be fastest."""
         windows, channels = plain.windows, plain.parameters.W.shape[-2:]
         gathers = [] if plain.parameters.ends_sweep else Gather.of(windows, channels)  # type: ignore[arg-type]
         return BlockedConv(plain, Patches.of(windows, channels), gathers)  # type: ignore[arg-type]
@@ -264,11 +264,11 @@ class BlockedConv:
         return self.product(x, V, self.bias_row(w), before), BlockedConvJacobian(self, x, W, V, before)
 
     def unrolled(self, W: Array) -> Array:
-        """Return m V(W) : ([E], K, B C_out)."""
+        """Return V = m unroll(W) : ([E], K, B C_out)."""
         return scaled(self.plain.parameters.m, self.patches.unroll(W))
 
     def bias_row(self, w: Weights) -> Array | None:
-        """Return c b, (..., 1, B C_out), for each of the B windows of a row of P."""
+        """Return c b, repeated for the B windows of a row of P: (..., 1, B C_out), or None without a bias."""
         p = self.plain.parameters
         if p.b is None:
             return None

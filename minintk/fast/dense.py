@@ -1,6 +1,6 @@
-"""Compute Dense without temporary arrays and with large products split over the cores: y = m x W + c b
+"""Compute Dense with few temporary arrays and with large products split over the cores: y = m x W + c b
 
-    y = [y_1, y_2]     columns of W         dW = [dW_1, dW_2]   columns of u         dx = [dx_1; dx_2]   rows of u
+    e.g.  y = [y_1, y_2]  (columns of W),      dW = [dW_1, dW_2]  (columns of u),      dx = [dx_1; dx_2]  (rows of u)
 
 BLAS is limited to one thread during these products, so that its threads do not compete with the pool's threads.
 """

@@ -4,7 +4,7 @@
 
 Neither z nor the output of BatchNorm is stored, because the convolution's compiled loops compute z while they copy each
 image into its frame.  u, the gradient with respect to z, is a new array that dx overwrites.  Without BatchNorm,
-mean = 0, r = 1 and dx = m u.
+mean = 0, r = 1 and dx = m u.  M : the number of pixels in the batch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from minintk.layers.patches import images
 
 @dataclass(frozen=True)
 class RectifiedJacobian(LayerJacobian):
-    """J at x : ([E], N, *shape), with mean and r : (C,), and the convolution's J at z."""
+    """J at x : (N, *shape), with mean and r : (C,), and the convolution's J at z."""
 
     layer: RectifiedConv
     x: Array
@@ -69,7 +69,7 @@ class RectifiedConv:
 
     @staticmethod
     def joined(layers: tuple[Bound, ...]) -> tuple[Bound, ...]:
-        """Return the layers with each [BatchNorm,] ReLU and convolution merged into one layer."""
+        """Return the layers with [BatchNorm,] ReLU and convolution merged if Numba's loops can run the convolution."""
         found: list[Bound] = []
         for layer in layers:
             if type(layer) is BlockedConv and layer.patches.direct and found and rectifies(found[-1]):

@@ -4,7 +4,7 @@
 
 This formula applies along each axis to the pixels with remainder e modulo the stride s.  On these pixels, dx is thus a
 convolution of u with stride 1 and every s-th weight in reverse order, which fast convolutions compute.  `Patches.add`
-instead adds to each pixel in memory, once per window that reads it.  It is used for few channels, for which matrices
+instead adds to each pixel in memory, once per row of P that holds it.  It is used for few channels, whose matrices
 are narrow, and for windows that extend far beyond a small image, for which gathering takes more multiplications.
 """
 

@@ -3,7 +3,7 @@
     S = sum (x - a),  Q = sum (x - a)^2         mean = a + S/M,  variance = Q/M - (S/M)^2,   y = r (x - mean)
     S = sum u,        Q = sum y u               dx = r (u - S/M - y Q/M)
 
-`a` is a pixel of the first example, or the mean if this pixel is an outlier, so that sums of x - `a` lose no digits.
+`a` is the first pixel, or the mean if that pixel is an outlier, so that the sums lose few digits.  M counts the pixels.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def pieces(a: Array, row: int) -> list[slice]:
 
 
 def centre(a: Array, mean: Array, b: Array, other: Array, slope: Array, r: Array, floor: float = -inf) -> Array:
-    """Set `a` to r (A - mean - (b - other) slope), where A = a if b - other > floor, else 0.   a : contiguous."""
+    """Set contiguous `a` to r (A - mean - (b - other) slope), where A = a if b - other > floor, else 0; return `a`."""
     mean, other, slope, r = (pixels(v, a) for v in (mean, other, slope, r))
     flat, b = a.reshape(-1), b.ravel()
     low = a.dtype.type(floor)
@@ -99,7 +99,7 @@ class CompiledBatchNorm(BoundBatchNorm):
         return y, CompiledNormJacobian(y, r.reshape((1,) * len(self.shape) + (-1,)), tuple(range(-y.ndim, -1)))
 
     def measured(self, w: Weights, x: Array, loaded: bool = False) -> tuple[Array, Array] | None:
-        """Return the batch's (mean, r), (C,), stored in w, or None if w has them or compiling does not pay off."""
+        """Store the batch's mean and r, (C,), in w and return them; None if w has them or loops do not pay off."""
         if not worth(x, 1 + len(self.shape), loaded) or f"{self.name}.mean" in w:
             return None
         first = x[(0,) * (x.ndim - 1)]

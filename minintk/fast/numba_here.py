@@ -14,7 +14,7 @@ from minintk.undisturbed import undisturbed
 
 @cache
 def numba_is_here() -> bool:
-    """Return True if Numba is installed (the extra `fast`) and enabled.  Otherwise, loops would run as plain Python."""
+    """Return True if Numba is installed (the extra `fast`) and enabled.  A disabled Numba runs loops as Python."""
     return find_spec("numba") is not None and os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")
 
 

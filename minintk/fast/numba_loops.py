@@ -1,9 +1,9 @@
-"""Convolve without patches, in loops compiled by Numba (`pip install minintk[fast]`) that read images in place.
+"""Run convolutions (without patches) and BatchNorm in loops compiled by Numba (`pip install minintk[fast]`).
 
     y[p, o] = sum_taps sum_k x[tap + p s, k] W[tap, k, o]          a convolution, and its gradient with respect to x
     dW[k, o] = sum_positions x[position + k] u[position, o]        its gradient with respect to W
 
-Both are sums of products of a number and a row of numbers.  `tile` computes them and keeps some rows of the result in
+These are sums of products of a number and a row of numbers.  `tile` computes them and keeps some rows of the result in
 registers throughout the sum.  Adjacent pixels are contiguous in memory, so `k` runs over a whole row of a window.
 """
 
@@ -22,7 +22,7 @@ VECTOR = 64 if binding.get_host_cpu_features().get("avx512f") else 32
 """Number of bytes in a vector register."""
 
 CHANNELS = 16
-"""The channels of a result must be a multiple of this number, so that they fill whole vectors in either dtype."""
+"""The number of channels of a result must be a multiple of this, so that they fill whole vectors in either dtype."""
 
 TERMS = 4
 """Number of terms per iteration of the innermost loop, which reads the addresses of 16 rows once."""
@@ -145,7 +145,7 @@ def tile(context: Any, item: Any, most: Any, vectors: Any, i: Any, rows: Any, o:
 
 @cache
 def products(dtype: Any) -> int:
-    """Return the address of `tile`, compiled once, for any number of rows and whole vectors of columns."""
+    """Return the address of a loop over `tile`, compiled once, for any number of rows and whole vectors of columns."""
     item, lanes = dtype.itemsize, VECTOR // dtype.itemsize
 
     def product(rows: Any, columns: Any, x: Any, W: Any, y: Any, z: Any, step: Any, taps: Any, T: Any) -> None:

@@ -31,7 +31,7 @@ Frame = tuple[int, int, np.ndarray[Any, Any], np.ndarray[Any, Any]]
 """Height and width of a canvas; for each axis, rows (start on the canvas, start in the image, number of pixels)."""
 
 Before = tuple[Array, Array, Any]
-"""(mean, r, floor): the canvas gets max(r (x - mean), floor), or x if mean and r are empty; they repeat over pixels."""
+"""(mean, r, floor), mean and r for several pixels: the canvas gets max(r (x - mean), floor), or x if they are empty."""
 
 
 def nothing_before(x: Array) -> Before:
@@ -49,7 +49,7 @@ class Patches:
 
     @staticmethod
     def of(windows: Windows, channels: tuple[int, int]) -> Patches:
-        """Choose the fastest B among the divisors of the output's width, or 1 if Numba's loops need no patches."""
+        """Choose the fastest B among the divisors of the output's width, or 1 for Numba's loops (see `direct`)."""
         if (one := Patches(windows, channels)).direct:
             return one
         divisors = (B for B in range(1, windows.columns.out + 1) if windows.columns.out % B == 0)
@@ -57,7 +57,7 @@ class Patches:
 
     @cached_property
     def direct(self) -> bool:
-        """Return True if loops without patches pay off: sums or rows are long, and C_out fills whole vectors."""
+        """Return True if Numba is here and its loops pay off: sums or rows are long, and C_out fills whole vectors."""
         C, n = self.channels
         return (C >= 16 or self.windows.columns.out >= 16) and n % 16 == 0 and numba_is_here()
 
@@ -100,7 +100,7 @@ class Patches:
 
     @cached_property
     def whole(self) -> bool:
-        """Return True if the windows tile the images, so that P is a reshaped x, as for 1 x 1 kernels."""
+        """Return True if P is a reshaped x, i.e. for 1 x 1 kernels with stride 1 and without padding."""
         rows, columns = self.windows.rows, self.windows.columns
         (height, width), side = self.kernel, rows.stride * columns.stride
         return self.windows.size == (rows.size, columns.size) and height == side == 1 and width == self.B
@@ -131,7 +131,7 @@ class Patches:
         return P
 
     def add(self, P: Array, x: Array) -> None:
-        """Add to each pixel of x : (..., N, H, W, C) the entries of P : (..., N R, K) that were read from it."""
+        """Set each pixel of x : (..., N, H, W, C) to the sum of the entries of P : (..., N R, K) that belong to it."""
         if self.whole:
             x[...] = P.reshape(x.shape)
             return

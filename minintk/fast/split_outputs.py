@@ -23,7 +23,7 @@ from minintk.thresholds import THRESHOLDS, cut
 
 @dataclass(frozen=True)
 class SplitOutputsJacobian(ChainJacobian):
-    """J for N examples (per member).   sizes : (total number of activations, number in the largest layer)."""
+    """J for N examples (per member).   sizes : activations per example (of all layers, of the largest layer)."""
 
     N: int
     sizes: tuple[int, int]

@@ -10,8 +10,8 @@ A file can be damaged, truncated, foreign or malicious, so every reader follows 
               PermissionError if the file cannot be opened
 
 `read_json`, `read_lines` and `map_npy` accept a path.  Other formats are read inside `reading(path, what, remedy)`,
-which converts any error to `Unreadable`.  what : the kind of file, e.g. "a checkpoint".  remedy : an instruction for
-the user, e.g. "download it again".
+which converts the errors of Python and NumPy to `Unreadable`.  what : the kind of file, e.g. "a checkpoint".
+remedy : an instruction for the user, e.g. "download it again".
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Unreadable(ValueError):
 
 @contextmanager
 def reading(path: Where, what: str, remedy: str) -> Iterator[IO[bytes]]:
-    """Open a file, and convert every error inside the block to `Unreadable`.
+    """Open a file, and convert errors of Python and NumPy inside the block, except TimeoutError, to `Unreadable`.
 
     Folders, pipes and devices raise `Unreadable` without being opened.  If a file cannot be opened, FileNotFoundError
     or PermissionError is raised unchanged.

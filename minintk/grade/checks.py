@@ -23,7 +23,7 @@ from minintk.spec.shapes import Site, couples, out_shape
 
 
 def diagnose_layer(layer: Layer, shape: Sequence[int], parametrization: Parametrization | None = None) -> Diagnosis:
-    """Compare the layer's jvp, vjp and gram with differences of its output.
+    """Compare the layer's jvp and vjp with differences of its output and, if both are right, its gram with J J'.
 
     shape : the shape of one input example.
 

@@ -140,7 +140,7 @@ class Assignment:
 
     variants : {"activation": ("relu", "erf"), ...}.  Each seed draws one value per key.  authors : values for the
     course's own solutions, which no seed draws.  tells : True if submissions can import `variant`.  allowed : packages
-    that submissions can import, with their dependencies, besides NumPy and the standard library.
+    (and their dependencies) that submissions can import, besides NumPy and the standard library.
     seconds : the limit for one call.  memory : the limit of the student's process in bytes.  folder : the assignment's.
     withheld : the points of exercises that a recording leaves out.
     """
@@ -162,7 +162,7 @@ class Assignment:
             raise ValueError(f"exercises expects a name of its own for each, got {names}")
 
     def variant(self, seed: str) -> dict[str, Any]:
-        """Return the variant that the seed draws.  Variants that are added later do not change it."""
+        """Return the variant that the seed draws.  Keys that are added to `variants` later do not change the others."""
         draw = {name: stream(seed, self.name, "variant", name) for name in self.variants}
         return {name: some[int(draw[name].integers(len(some)))] for name, some in self.variants.items()}
 
@@ -184,8 +184,8 @@ def stream(*words: str) -> np.random.Generator:
 def record(assignment: Assignment, seed: str, path: str | Path) -> Assignment:
     """Write the public exercises to a file with which students check their work, and return what `load` reads from it.
 
-    The file contains inputs and right results, but no code that computes them.  Its inputs differ from those of a grade
-    with this seed, so a table of the file's results does not pass.  Every `Law` and all cases over 1 MiB are left out.
+    The file contains inputs and right results, but no code that computes them.  Drawn inputs are not those of a grade
+    with this seed, so a table of the file's results does not pass.  Each `Law` and cases of 1 MiB or more are left out.
     """
     variant, exercises = assignment.variant(seed), list[dict[str, Any]]()
     for e in assignment.exercises:

@@ -40,10 +40,10 @@ def check_gradient(
     If forward(*args) returns y, backward(u, *args) returns a gradient for each argument (None for arguments that are
     not floating-point arrays) or a dict {"W": ...} or {"dW": ...}.  If forward(*args) returns (y, cache), the call is
     backward(u, cache).
-    args : small arrays with a few entries per axis.  All axes have different lengths, so that a transpose is detected.
+    args : small arrays with a few entries per axis.  Choose different lengths for all axes, to detect a transpose.
     wrt : positions of the arguments to differentiate.  Defaults to all floating-point arrays.  hard : True also tests
     ties and zeros.  dtype : True if float32 must stay float32.  Raises TypeError unless both are functions, and
-    ValueError for arguments without a floating-point array or with over 4096 entries.
+    ValueError without a floating-point array, or if args and y have over 4096 entries.
 
     >>> def dense(x, W, b): return x @ W + b
     >>> def backward(u, x, W, b): return u @ W.T, x.T @ u, u.mean(axis=0)

@@ -93,7 +93,7 @@ class Grade:
 
     @property
     def warning(self) -> str:
-        """Return a warning for the first line of every report if a part of the sandbox is missing, otherwise ""."""
+        """Return a warning for every report if the sandbox or a part of it is missing, otherwise ""."""
         if not self.isolated:
             return "Run without a process of its own: not for marks."
         if self.wall is None or ("Landlock" in self.wall and "seccomp" in self.wall):

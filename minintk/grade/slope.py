@@ -92,7 +92,7 @@ def slope_interval(x: Sequence[float], values: Any, confidence: float = 0.95) ->
 def with_experiment(
     assignment: Assignment, cases: Callable[[np.random.Generator, Variant], Iterable[Case]], hint: str = ""
 ) -> Assignment:
-    """Add an exercise "measurement" of 20 points to the assignment, and multiply the points of all others by 0.8.
+    """Add an exercise "measurement" of 20 points to the assignment, and scale the points of the others to 80 in total.
 
     cases : as in `Exercise`.  They run the student's measurement with the grader's seeds.
     """

@@ -1,4 +1,4 @@
-"""Call a submission in its own process, or in this one if processes cannot start.
+"""Call a submission in its own process or, with isolated=False, in this one, e.g. if processes cannot start.
 
 If the submission fails, `Submission.call` raises SubmissionError with one line for the student.  This covers
 exceptions, time limits, dead processes, and values that cannot be passed on.
@@ -26,7 +26,7 @@ from typing import Any
 from minintk.grade import hand_in, worker
 
 LOADING = 30.0
-"""Time limit for loading the file, in seconds.  The last cells of a notebook can take long."""
+"""The smallest time limit for loading the file, in seconds.  The last cells of a notebook can take long."""
 
 
 class SubmissionError(Exception):
@@ -44,7 +44,7 @@ class Submission(AbstractContextManager["Submission"]):
     path : the file, a script or a notebook.  variant : the values of `from variant import ...`.  isolated : if True,
     the file runs in its own process, in the sandbox of wall.py; if False, it runs in this process.  seconds : the limit
     for one call.  memory : the limit of the process in bytes.  allowed : packages that the file can import besides
-    NumPy and the standard library.  Raises FileNotFoundError for a missing file and ValueError for a damaged notebook.
+    NumPy and the standard library.  Raises FileNotFoundError for a missing file.  A damaged one fails when called.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder, "sub.py")
@@ -66,7 +66,7 @@ class Submission(AbstractContextManager["Submission"]):
         if not Path(self.path).is_file():
             raise FileNotFoundError(f"submission expects a Python file, got {os.fspath(self.path)!r}, which is none")
         self.wall: str | None = None  # the sandbox of the process, once known; "" without a sandbox
-        self.warned = ""  # the first warning of the last call, with its line
+        self.warned = ""  # the first warning of the last call that warned, with its line
         self.asked = set[str]()  # functions that have been called
         self._lent: Sequence[str] = ()  # functions that `_lender` replaces
         self._lender: Submission | None = None
@@ -108,7 +108,7 @@ class Submission(AbstractContextManager["Submission"]):
         return self._lender.call(name, *args, *(named[key] for key in order if key in named))
 
     def ask(self, do: str, name: str, args: Sequence[Any] = (), **more: Any) -> tuple[Any, list[int]]:
-        """Return the reply of `minintk.grade.worker.answer` to a request, and the positions of changed arguments."""
+        """Return the value that `minintk.grade.worker.answer` replies, and the positions of changed arguments."""
         asked = {"do": do, "name": name, "args": tuple(args), "lent": tuple(self._lent), **more}
         if {name, more.get("backward")} & {*self._lent}:
             raise SubmissionError(f"{name} is asked for itself: nothing stands in for it")
@@ -142,7 +142,7 @@ class Submission(AbstractContextManager["Submission"]):
         self._process = self._folder = self._module = None
 
     def _start(self) -> None:
-        """Load the file here, or in a process in an empty folder with only the environment variables that it needs."""
+        """Load the file here, or in a process in a new folder with only the environment variables that it needs."""
         try:
             text = hand_in.text_of(Path(self.path))
             self.imaginary = hand_in.imaginary(text)
@@ -227,7 +227,7 @@ class Submission(AbstractContextManager["Submission"]):
 
 
 def _watch(process: Popen[bytes], seconds: float, grace: float, done: Event) -> None:
-    """Kill the process after this many seconds, or after the grace period if the machine is too busy to run it."""
+    """Kill the process after `seconds`, or `grace` seconds later if the machine is too busy to run it."""
     spent = _used(process.pid)
     if not done.wait(seconds) and (_used(process.pid) - spent > seconds / 2 or not done.wait(grace)):
         process.kill()

@@ -1,6 +1,6 @@
 """Recognise a wrong array: the right one times a factor, transposed, flipped, shifted, or with a missing part.
 
-All functions compare two arrays of equal shape, the result and the right one.  A derivative dy/da has the shape
+Most functions compare two arrays of equal shape, the result and the right one.  A derivative dy/da has the shape
 (*y.shape, *a.shape); its first `lead` axes are those of y.  A plain result has lead = 0.  NaN in `right` is ignored.
 """
 
@@ -67,7 +67,7 @@ def like(
 
 
 def factor(got: Values, right: Values, tolerance: float, sizes: Mapping[str, float]) -> Said | None:
-    """Find c with got = c right and return (cause, words) for it: ("", "") if c = 1, None if there is no such c."""
+    """Find c with got = c right; return (cause, words): ("", "") if c = 1, None if no c fits or c proves nothing."""
     known = ~np.isnan(right)
     a, b = got[known], right[known]
     if min(np.abs(a).max(initial=0.0), np.abs(b).max(initial=0.0)) <= tolerance:
@@ -97,7 +97,7 @@ def factor(got: Values, right: Values, tolerance: float, sizes: Mapping[str, flo
 
 
 def dimensions(shapes: Mapping[str, tuple[int, ...]], numbers: Mapping[str, float]) -> dict[str, float]:
-    """Collect the numbers that factors can consist of: N and C, scalar arguments, numbers of pixels and window entries.
+    """Collect the numbers that factors can consist of: N, C, scalar arguments, lengths, numbers of pixels and entries.
 
     The numbers 0, 1 and 2 are left out, because many mistakes produce a factor 2.
     """
@@ -168,7 +168,7 @@ def slid(a: Values, steps: Mapping[int, int]) -> Values:
 
 
 def partial(got: Values, right: Values, tolerance: float, lead: int) -> Said | None:
-    """Return (cause, sentence) if some entries are wrongly zero or wrongly nonzero, and all others are right."""
+    """Return (cause, sentence) if entries are wrongly zero, nonzero or spread over others, and the rest is right."""
     known = ~np.isnan(right)
     nought, small = (np.abs(got) <= tolerance) & known, (np.abs(right) <= tolerance) & known
     same = (np.abs(got - right) <= tolerance) | ~known
@@ -191,7 +191,7 @@ def partial(got: Values, right: Values, tolerance: float, lead: int) -> Said | N
 
 
 def terms(got: Values, right: Values, x: Values, tolerance: float) -> Said | None:
-    """Return (cause, sentence) if a term of a softmax, a norm, a shortcut or a cross-entropy is missing.
+    """Return (cause, sentence) if a term of a softmax, norm, shortcut or cross-entropy is missing or wrong.
 
     x : the argument of the derivative; its axes are the last axes of `got` and `right`.
     """

@@ -4,8 +4,8 @@ On Linux the kernel enforces the sandbox, and nothing inside the process can und
 open files of Python and of the allowed packages, and to write to its own folder.  seccomp blocks the system calls that
 reach other processes, the network or the machine's settings.  https://docs.kernel.org/userspace-api/landlock.html
 
-All systems limit memory and time, and install a Python audit hook with the same rules.  The hook explains what is
-forbidden, but it does not stop native code that reads and writes memory.
+All systems install a Python audit hook with the same rules.  All but Windows limit CPU time and, except for macOS,
+memory.  The hook explains what is forbidden, but it does not stop native code that reads and writes memory.
 
 This file runs inside the student's process, so it imports only the standard library.
 """
@@ -45,7 +45,7 @@ def opened(packages: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def landlock(read: Iterable[str], listed: Iterable[str], write: str) -> int:
-    """Restrict the file system to these paths, and return the version of Landlock, or 0 if the kernel has none.
+    """Restrict the file system to these paths, and return the version of Landlock, or 0 if it cannot be applied.
 
     Landlock 4 also forbids TCP connections; Landlock 6 also forbids signals and abstract sockets to other processes.
     """
@@ -93,7 +93,7 @@ clocks, modules and other settings of the machine, limits, file notifications, f
 
 
 def seccomp() -> bool:
-    """Block the system calls in `CALLS`, new processes and new limits, and return True if the filter is installed.
+    """Block the system calls in CALLS and NEWER, new processes and limits; return True if the filter is installed.
 
     The filter is a program for the kernel's Berkeley packet filter, which can load, compare, skip and return.
     """
@@ -119,7 +119,7 @@ def seccomp() -> bool:
 
 
 def limit(**most: int) -> None:
-    """Limit memory (AS, bytes), CPU time, files or processes, if the system allows it (not on Windows)."""
+    """Limit memory (AS, bytes), CPU time (seconds), file sizes or processes, if the system allows it."""
     try:
         import resource
     except ImportError:
@@ -157,7 +157,7 @@ def finder(packages: Sequence[str]) -> Any:
 
 
 def guard(read: Iterable[str], listed: Iterable[str], home: str) -> None:
-    """Install an audit hook that allows only the files that `opened` names, and no new process or socket.
+    """Install an audit hook that allows only `home` and what `opened` returned, and no new process or socket.
 
     Python cannot remove the hook.  It uses no names outside itself, so replacing `os.path.realpath` has no effect.
     """

@@ -117,7 +117,7 @@ def load(path: str | Path, variant: Mapping[str, Any]) -> ModuleType | str:
 
 
 def answer(module: ModuleType, asked: Mapping[str, Any], lend: Callable[..., Any] | None = None) -> dict[str, Any]:
-    """Return the reply to one request: {"value", "changed"} or {"error"}.
+    """Return the reply to one request: {"value", "changed", "warned"} or {"error"}.
 
     asked : the request.  Its "do" is "call" (call the function "name" with "args"), "output" (the same without a
     cache), "pull" (the gradients from the function "backward" for the cotangent "u"), or "parameters" (the names of the

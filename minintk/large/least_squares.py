@@ -73,7 +73,7 @@ def solve_gram(
     t : time lr x steps of gradient flow on L = 1/(2N) (|f - y|^2 + ridge |w|^2), or inf for its limit.  A finite t
         replaces the eigenvalues 1 / mu of the inverse by (1 - exp(-t mu / N)) / mu, which takes ten times as long.
     rcond : cutoff for the pseudo-inverse of J J', as in numpy.linalg.pinv.  Eigenvalues up to rcond times the largest
-        are set to 0, so the cutoff for singular values of J is sqrt(rcond).  This also takes ten times as long.
+        count as 0, so the cutoff for singular values of J is sqrt(rcond).  This also takes ten times as long.
     memory : limit in bytes, by default nine tenths of the free memory.  Raises MemoryError if more is required.
 
     The Cholesky solution is refined until the norm of y - f_0 - J w - ridge a no longer halves.  Only `ridge` is
@@ -142,7 +142,7 @@ class Factor:
 
 
 def _refined(model: Model, theta0: Array, K: Factor, b: Array, J: ChunkedJacobian, ridge: float) -> Solution:
-    """Refine a += (J J' + ridge)^-1 r, r = b - J J' a - ridge a, as long as r shrinks."""
+    """Refine a += (J J' + ridge)^-1 r, r = b - J J' a - ridge a, while |r| halves, at most MAX_REFINEMENTS times."""
     xp, total = array_namespace(b), _norm(b)
     a, w, r, left, new = xp.zeros_like(b), xp.zeros_like(theta0), b, 1.0 if total else 0.0, 0.0
     steps = 0

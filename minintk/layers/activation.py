@@ -62,7 +62,7 @@ def _(layer: s.Activation, site: Site, parametrization: Parametrization, name: s
 
 
 Formula = Callable[[Array, Array, Array], Array]
-"""(q, q', k) -> E phi phi' or E phi' phi', elementwise."""
+"""(q, q', k) -> E phi(u) phi(u'), or the same for the derivative of phi, elementwise."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Pointwise:
 
     xp : the namespace of the arrays.  `minintk.arrays.scipy_module(xp, "special")` provides its special functions.
     phi' is an array of numbers, or of booleans that act as 0 and 1.
-    kinks : the points where phi' jumps.  Quadrature splits its panels at them, and is inexact if one is missing.
+    kinks : the points where phi or a derivative jumps.  Quadrature splits its panels there, and needs all of them.
     clipped : True if phi is linear between the kinks and constant beyond them, so that its kernels have a closed form.
     dual : (q, q', k) -> E phi(u) phi(u') and the same for phi', for Gaussian u, u' of variances q, q' and covariance k,
         elementwise.  None if there is no closed form.  `analytic.register_dual` describes its precision.

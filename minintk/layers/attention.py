@@ -114,7 +114,7 @@ def attention(G: Array, zeta: Pointwise | None, seen: Array | None) -> tuple[Arr
 
 
 def reading(layer: s.GlobalSelfAttention, site: Site) -> tuple[tuple[s.Convolution, ...], s.Convolution, Site, Site]:
-    """Return (layers for keys, queries and values; output layer; site of these layers; site of the output layer)."""
+    """Return (layers for keys, queries and values; the output layer; the site of the former; that of the latter)."""
     *read, output = layer.parts(site.shape)
     before = replace(site, last=False, end=False)
     return tuple(read), output, before, replace(site, shape=out_shape(read[-1], site.shape), first=False)

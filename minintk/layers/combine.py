@@ -45,7 +45,7 @@ class ChainJacobian(LayerJacobian):
         return dx
 
     def vjp(self, u: Array, dw: Weights | None) -> Array | None:
-        """Compute u_{i-1} = J_i' u_i, from the last layer to the first that owns weights."""
+        """Compute u_{i-1} = J_i' u_i, from the last layer to the first that owns weights, or to x if dx is needed."""
         for i in reversed(range(len(self.links))):
             if (back := self.links[i].vjp(u, dw)) is None:
                 self.check_stop(i)
@@ -60,7 +60,7 @@ class ChainJacobian(LayerJacobian):
     def gram_and_back(
         self, u: Array, other: ChainJacobian, v: Array, kernel: Contraction
     ) -> tuple[Array | float, Array | None, Array | None]:
-        """Return (sum_i gram_i(u_i, v_i), u_0, v_0)."""
+        """Return (sum_i gram_i(u_i, v_i), u_0, v_0), with None for cotangents that are not needed."""
         total: Array | float = 0.0
         du: Array | None = u
         dv: Array | None = v

@@ -8,10 +8,10 @@ the arrays needed for
     vjp   u -> (dw, dx)                    the transpose of this map (backwards)
     gram  (u, v) -> u (dy/dw)(dy/dw)' v    the contribution of the layer's weights to the tangent kernel
 
-Inputs have shape ([E], N, *shape) and weights ([E], *shape), where the optional axis E of an ensemble broadcasts.
-Cotangents u and tangents dw, dx have an additional leading axis, (K, [E], ...).
+Inputs have shape ([E], N, *shape), and weights have shape ([E], *tensor.shape).  The optional axis E of an ensemble
+broadcasts.  Cotangents u and tangents dw, dx can have an additional leading axis, (K, [E], ...).
 
-The tensors of all layers are concatenated to one vector theta : (P,), or (E, P) for an ensemble of E networks.  Each
+The tensors of all layers are concatenated into one vector theta : (P,), or (E, P) for an ensemble of E networks.  Each
 tensor is a view of theta.  Differences, norms, optimisers and checkpoints therefore operate on a single array.
 """
 
@@ -100,7 +100,7 @@ class LayerJacobian:
     def gram(self, u: Array, other: Any, v: Array, kernel: Contraction) -> Array | float:
         """Return sum_w S (u dy/dw)(v dy'/dw) over the layer's weights w, contracted by `kernel`, or 0 without weights.
 
-        u, v : (C, [E], N or 1, *shape), one cotangent for each output of the network.  S = kernel.scale(tensor of w).
+        u, v : (C, [E or 1], N or 1, *shape), one cotangent per output of the network.  S = kernel.scale(tensor of w).
         y' is the output of `other`.  Merge an example's axes before calling `kernel`.
         """
         return 0.0
@@ -171,7 +171,7 @@ class WeightAndBias:
 def weight_and_bias(
     layer: s.Dense | s.Convolution, site: Site, parametrization: Parametrization, name: str, shape: Shape
 ) -> WeightAndBias:
-    """Return W : `shape` = (*window, fan_in / |window|, fan_out) and b : (fan_out,), from their rows of the table."""
+    """Return W : `shape` = (*window, fan_in / |window|, fan_out) and b : (fan_out,), with their rows of the table."""
     *before, fan_out = shape
     window, fan_in = prod(before[:-1]), prod(before)
     at = site.place, window, site.branches, site.end
@@ -271,7 +271,7 @@ class Layout:
         """Return the learning-rate scale of each parameter, (P,), or None if all are 1.
 
         override : {tensor name: scale}, where 0 freezes a tensor.  rule : `Optimizer.rule`.  name : the argument's
-        name in errors.  like : an array that sets library and dtype, by default float64.  params : see `frozen`.
+        name in errors.  like : sets the result's library and dtype (NumPy, float64).  params : see `frozen`.
         """
         if override is not None and not isinstance(override, Mapping):
             why = f"; {NO_KERNEL}" if name == "scales" else ""

@@ -61,7 +61,7 @@ class ConvJacobian(LayerJacobian):
         return dx.reshape((*dx.shape[:-3], *layer.before))
 
     def gram(self, u: Array, other: ConvJacobian, v: Array, kernel: Contraction) -> Array | float:
-        """Return S_W m^2 dW_n . dW'_m + S_b c^2 db_n . db'_m, in blocks of channels that keep dW no larger than u."""
+        """Return S_W m^2 dW_n . dW'_m + S_b c^2 db_n . db'_m, in blocks of channels, so that dW seldom exceeds u."""
         same, K = other is self and v is u, prod(self.layer.parameters.W.shape[:-1])
         w2, b2 = self.layer.parameters.squares(kernel)
         P, u = self.each_example(u)

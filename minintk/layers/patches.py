@@ -1,7 +1,7 @@
 """Pad images and read the patches in their windows.  Both maps have transposes.
 
     pad     x -> canvas        crop    its transpose, which sums over the copies of the image
-    read    canvas -> P        add     its transpose, which adds each entry of P to its pixel
+    read    x -> canvas -> P   add     its transpose, which adds each entry of P to its pixel
 
 x : (..., N, H, W, C),   P : (..., N H_out W_out, K_h K_w C), one row per window.  Sequences have height 1.
 """
@@ -60,12 +60,12 @@ class Windows:
 
     @property
     def apart(self) -> bool:
-        """True if the windows do not overlap."""
+        """True if the strides are at least the window's height and width, so that windows do not overlap."""
         return all(a.stride >= a.kernel for a in (self.rows, self.columns))
 
     @cached_property
     def offsets(self) -> list[Index]:
-        """Return, for each position in a window in row-major order, the index of its pixels in all windows."""
+        """Return an index for each position in a window, row by row.  It selects that pixel of every window."""
         down, right = ([a.along(k) for k in range(a.kernel)] for a in (self.rows, self.columns))
         return [(..., i, j, slice(None)) for i in down for j in right]
 
@@ -76,7 +76,7 @@ class Windows:
         return [((..., r, c, slice(None)), (..., i, j, slice(None))) for r, i in down for c, j in right]
 
     def pad(self, x: Array, outside: float = 0.0) -> Array:
-        """Surround x with pixels of value `outside`, or with repetitions of x.  If there is no padding, return x."""
+        """Surround x with pixels of value `outside` or, if circular, with copies of x.  Without padding, return x."""
         if self.size == x.shape[-3:-1]:
             return x
         canvas = array_namespace(x).full((*x.shape[:-3], *self.size, x.shape[-1]), outside, dtype=x.dtype)
@@ -95,7 +95,7 @@ class Windows:
         return x
 
     def read(self, x: Array) -> Array:
-        """Return the patches P(x) as a new array."""
+        """Return the patches P(x), which can be a view of x."""
         x = self.pad(x)
         (h, w, c), (down, right) = x.strides[-3:], self.strides
         shape = (*x.shape[:-3], *self.out, *self.window, x.shape[-1])

@@ -1,4 +1,4 @@
-"""Convert a function from widths to torch modules into networks whose weights torch draws.
+"""Convert a function that makes a torch module of a given width into networks whose weights torch draws.
 
     make(n) -> module                        all weights train at one rate, as with a plain torch optimiser
     make(n) -> module, {name: factor}        the factors multiply the rates of named parameters, like optimiser groups

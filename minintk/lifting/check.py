@@ -35,7 +35,7 @@ HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_p
 
 
 def check_module(module: Any) -> None:
-    """Raise an error that names the module if it is in training mode, or has hooks, tied weights, other dtypes etc."""
+    """Raise an error that names the inner module or array with a fault, e.g. training mode, hooks or tied weights."""
     noisy = [m for m in module.modules() if m.training and (hasattr(m, "running_mean") or hasattr(m, "p"))]
     if noisy:
         raise ValueError(f"lift expects a module in evaluation mode, {noisy[0]!r} is in training: model.eval()")

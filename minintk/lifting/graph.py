@@ -344,7 +344,7 @@ class Reader:
 
 
 def branches(kind: str, layers: list[s.Layer]) -> s.Layer:
-    """Make a Residual if x itself is a term of a sum, otherwise a Sum, Product or Concat."""
+    """Make a Residual if one of the two terms of a sum is x itself, otherwise a Sum, Product or Concat."""
     if kind == "sum" and len(layers) == 2 and s.Identity() in layers:
         branch = layers[1] if layers[0] == s.Identity() else layers[0]
         return s.Residual(branch)
@@ -368,7 +368,7 @@ def arguments(node: Node) -> str:
 
 
 def scale(node: Node, x: Node) -> s.Layer | None:
-    """Return the product or quotient of x and a number as a layer, or None for other nodes."""
+    """Return x times a number, or x divided by a number, as a layer; None for other nodes."""
     if len(node.args) != 2 or node.kwargs:
         return None
     number = node.args[1] if node.args[0] is x else node.args[0]

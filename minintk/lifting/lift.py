@@ -35,20 +35,19 @@ def lift(
     module : a torch.nn module in evaluation mode, its `state_dict()`, or a dictionary of arrays with nested or dotted
         names.  The arrays of a layer are called weight (or kernel, scale, W, w) and bias (or b).  A BatchNorm also has
         mean and var (or running_mean, running_var).  For CuPy arrays, theta is on the GPU.
-    input_shape : the shape of one example, channels last: (H, W, C) or (d,).
+    input_shape : the shape of one example, channels last: (H, W, C), (L, C) or (d,).
     spec : by default, the result of tracing `forward`.  It is required for a dictionary, or if tracing fails.  Each
         Dense, Conv or BatchNorm uses the next arrays of its kind, so the arrays must be in the order of the layers.
         A LayerNorm with scale and offset is written as `Sequential(LayerNorm(), BatchNorm())`.
     layout : the order of the arrays' axes, "torch" (out, in, *window) or "flax" (*window, in, out).
     parametrization : defaults to `PyTorch()`, in which theta contains the weights themselves.
     check : if True, run the network and a float64 copy of the module on the CPU, on two random examples.  The outputs
-        and the gradients of every weight must agree to 1e-7 of the largest entry.  Dictionaries are not checked.
+        (also for inputs 10 and 1000 times as large) and all weights' gradients must agree to 1e-7 of the largest entry.
 
-    theta has the dtype of the arrays, float32 or float64.  The arrays of a BatchNorm become constants.
-
-    Raises UnsupportedLayer, with the path of the module, for features without a counterpart, such as hooks or shared
-    weights.  Raises ValueError if shapes disagree, arrays are missing or left over, a weight has requires_grad=False,
-    the module is in training mode, or the check fails.
+    theta has the dtype of the arrays, float32 or float64.  A BatchNorm's arrays become constants.  No check is made for
+    dictionaries.  Raises UnsupportedLayer, with the path of the module, for features without a counterpart, such as
+    hooks or shared weights.  Raises ValueError if shapes disagree, arrays are missing or left over, a weight has
+    requires_grad=False, a BatchNorm or Dropout is in training mode, or the check fails.
 
     >>> import numpy as np
     >>> from minintk import Dense, ReLU, Sequential

@@ -4,7 +4,7 @@ Reading order:
 
     network       the interface of a model, and the network of a spec
     jacobian      J v, J' u and J J' without forming J, and df/dx
-    empirical     tangent kernels and NNGP kernels at theta, in blocks under a memory bound
+    empirical     tangent kernels at theta, in blocks under a memory bound, and NNGP kernels
     wrappers      linearised, alpha-scaled and Taylor-expanded models
     iterative     models linearised at a point that is updated during training
     power_series  arithmetic of truncated power series

@@ -1,4 +1,4 @@
-"""Compute empirical kernels of a model at theta, in blocks of examples under a memory bound.
+"""Compute empirical kernels of a model at theta.  Tangent kernels are computed in blocks under a memory bound.
 
     ntk_full   Theta[n, c, m, e] = sum_p S_p df_c(x_n)/dtheta_p df_e(x_m)/dtheta_p      (N, C, M, C)
     ntk        1/C sum_c Theta[n, c, m, c]                                              (N, M)
@@ -40,7 +40,7 @@ def ntk(
     params : names of the trained parameters, or patterns such as "*.b", by default all.  With "last", only the last
     layer is trained.  With NTK(), the kernel then approaches `analytic.kernel(spec).nngp` as the width grows.
     memory : bytes for the computation, by default half the free memory.  Raises MemoryError if more is needed.
-    Raises ValueError or TypeError if theta or the inputs do not fit the model or contain NaN.
+    Raises ValueError or TypeError if theta or the inputs do not fit the model, or contain NaN or infinities.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(16), mn.ReLU(), mn.Dense(2)), (3,))
@@ -78,7 +78,7 @@ def nngp(model: Model, theta: Array, x1: Array, x2: Array | None = None) -> Arra
     """Compute the empirical covariance of outputs, ([E], N, M): 1/C sum_c f_c(x1) f_c(x2).
 
     theta : ([E], P), x1 : (N, *input_shape), x2 : (M, *input_shape), default x1.  As the width grows, the mean over
-    many outputs or networks approaches `analytic.kernel(spec).nngp`.  Raises the same exceptions as `ntk`.
+    many outputs or networks approaches `analytic.kernel(spec).nngp`.  Errors in theta and inputs are those of `ntk`.
 
     >>> import numpy as np, minintk as mn
     >>> spec, x = mn.Sequential(mn.Dense(2000, w_std=2**0.5), mn.ReLU(), mn.Dense(2000)), np.eye(2)
@@ -114,7 +114,7 @@ def blocks(
     budget = available_memory(xp) // 2 if memory is None else int(number("memory", memory))
     dtype = np.dtype(theta.dtype if dtype is None else dtype)
     size = block_size(model, theta, max(N, M), trace, dtype.itemsize * prod(shape), budget)
-    if x2 is None:  # smaller blocks, so that most blocks below the diagonal are skipped
+    if x2 is None:  # smaller blocks leave less to compute below the diagonal
         size = min(size, max(1024, -(-N // 16)))
     if size >= max(N, M):
         J1 = model.jacobian(theta, x1)
@@ -145,7 +145,7 @@ def check_kernel(model: Model, theta: Array, x1: Array, x2: Array | None) -> Non
 
 
 def block_size(model: Model, theta: Array, N: int, trace: bool, result: int, budget: int) -> int:
-    """Return the number of examples per block, so that arrays of two blocks and three kernel blocks fit in `budget`."""
+    """Return the number of examples per block: the result, two blocks and three kernel blocks must fit in `budget`."""
     item = theta.dtype.itemsize * prod(theta.shape[:-1])  # bytes of one number for all members
     layers, widest = model.footprint
     per_example = 2 * item * (layers + 4 * model.outputs * widest)

@@ -28,7 +28,7 @@ class Moved:
         |J(theta)' u - J(theta_0)' u|  >  fraction |J(theta_0)' u|,      u ~ N(0, 1) : (n, C), fixed
 
     J is the Jacobian at the n inputs of the probe.  For any matrix A, the mean of |A' u|^2 over u is |A|_F^2, so one u
-    estimates the relative change of J.  The cost is one forward and one backward sweep over the probe, for any C.
+    estimates the relative change of J.  A step costs one more forward and backward sweep, over the probe, for any C.
 
     probe : (n, *input_shape), some training inputs, e.g. a tenth of a batch.  fraction : a finite number > 0.
 

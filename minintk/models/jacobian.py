@@ -42,7 +42,7 @@ class Jacobian(ABC):
         """Write J' u to out : ([K], [E], P), for u : ([K], [E], N, C).  `vjp` checks their shapes and dtype."""
 
     def contract(self, other: Jacobian, kernel: Contraction) -> Array:
-        """Return J S J_other' as `kernel` specifies, with one backward and one forward sweep per output of `other`."""
+        """Return J S J_other' as `kernel` specifies, with a backward and a forward sweep per row of J_other."""
         (N, C), (M, _), xp = self.outputs, other.outputs, array_namespace(self.like)
         columns = []
         for row in range(M * C):
@@ -85,7 +85,7 @@ class Jacobian(ABC):
         return self.gram_by(other, Contraction(full=True))
 
     def trace_gram(self, other: Jacobian | None = None) -> Array:
-        """Return sum_c (J J')[n, c, m, c] : ([E], N, M), at 1/C of the cost of `gram`."""
+        """Return sum_c (J J')[n, c, m, c] : ([E], N, M), which can cost as little as 1/C of `gram`."""
         return self.gram_by(other, Contraction(full=False))
 
     def gram_by(self, other: Jacobian | None, kernel: Contraction) -> Array:
@@ -101,7 +101,7 @@ class Jacobian(ABC):
         return self.contract(other, kernel)
 
     def dense(self) -> Array:
-        """Return J as an array ([E], N, C, P), with one backward sweep per row and little memory beyond the result."""
+        """Return J as an array ([E], N, C, P), in sweeps of up to 16 rows and with little memory beyond the result."""
         xp, C = array_namespace(self.like), self.outputs[1]
         rows = xp.empty((*self.lead, self.outputs[0] * C, self.size), dtype=self.like.dtype)
         for start, J in self.parts():
@@ -143,7 +143,7 @@ class Jacobian(ABC):
 class NetworkJacobian(Jacobian):
     """The Jacobian of a network, computed from its layers' Jacobians and the layout that splits theta into weights.
 
-    coupled : True if examples depend on each other; no kernel exists then.  part : returns J of a slice of examples.
+    coupled : `Model.coupled`; if True, no kernel exists.  part : a function that returns J of a slice of examples.
     """
 
     root: LayerJacobian
@@ -173,7 +173,7 @@ class NetworkJacobian(Jacobian):
             yield from ((i, self.part(slice(i, i + 8))) for i in range(0, self.outputs[0], 8))
 
     def contract(self, other: Jacobian, kernel: Contraction) -> Array:
-        """Return J S J_other' layer by layer, without forming a Jacobian and without forward sweeps."""
+        """Return J S J_other' layer by layer, without forward sweeps if `other` is such a Jacobian too."""
         if self.coupled:
             raise ValueError(UNCALIBRATED)
         if not isinstance(other, NetworkJacobian) or type(other.root) is not type(self.root):

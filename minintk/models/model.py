@@ -42,7 +42,7 @@ class Model(ABC):
         return self.layout.size
 
     def __call__(self, theta: Array, x: Array) -> Array:
-        """Return f : ([E], N, C).  Raise ValueError or TypeError if theta and x do not fit or contain NaN."""
+        """Return f : ([E], N, C).  Raise ValueError or TypeError if theta and x do not fit or are not finite."""
         self.check(theta, x)
         f = self.forward(theta, x)[0]
         check_finite_by(f, "theta", theta)
@@ -88,7 +88,7 @@ class Model(ABC):
 
     @property
     def coupled(self) -> bool:
-        """True if the output for an example depends on the other examples in its batch, so that no kernel exists."""
+        """True if an example's output depends on other examples or on its place in the batch: no kernel exists."""
         return False
 
     def check_theta(self, theta: Array, name: str = "theta") -> None:

@@ -36,15 +36,15 @@ class Ways(NamedTuple):
 
 
 def as_written(layers: BoundChain, spec: s.Sequential, input_shape: Shape, coupled: bool) -> Ways:
-    """Return the plain layers for outputs and sweeps and for kernels."""
+    """Return the plain layers, for sweeps as well as for kernels."""
     return Ways(layers, layers)
 
 
 class Network(Model):
     """The finite network of a spec.
 
-    spec : the layers.  input_shape : shape of one example, ``x.shape[1:]``.  parametrization : an object from
-    `minintk.spec.parametrization`, by default NTK().  Raises ValueError if the layers do not fit each other.
+    spec : the layers.  input_shape : shape of one example, ``x.shape[1:]``.  parametrization : a `Parametrization`
+    (see `minintk.spec.parametrization`), by default NTK().  Raises ValueError if the layers do not fit each other.
 
     >>> from minintk import Dense, ReLU, Sequential
     >>> net = Network(Sequential(Dense(512, b_std=0.1), ReLU(), Dense(1)), input_shape=(64,))
@@ -57,7 +57,7 @@ class Network(Model):
     """
 
     speed: ClassVar[Callable[[BoundChain, s.Sequential, Shape, bool], Ways] | None] = None
-    """The function that chooses the `Ways` of new networks.  None means that of `minintk.fast`, if installed."""
+    """The function that chooses a network's `Ways`.  None: that of `minintk.fast` or, without it, `as_written`."""
 
     def __init__(
         self, spec: s.Layer, input_shape: Sequence[int], parametrization: Parametrization | None = None
@@ -117,7 +117,7 @@ class Network(Model):
         return self._footprint
 
     def summary(self) -> str:
-        """Return a table of layers, output shapes and parameter counts, followed by the phase (`analytic.phase`).
+        """Return a table of layers, output shapes and parameter counts.  `analytic`, if installed, adds the phase.
 
         >>> from minintk import Dense, ReLU, Sequential
         >>> net = Network(Sequential(Dense(512, w_std=2**0.5), ReLU(), Dense(10, w_std=2**0.5)), (64,))
@@ -168,7 +168,7 @@ class Network(Model):
         position of an example in its batch.  `train` and `fit` use new masks at every step.  A resumed run uses the
         same masks as an uninterrupted run.  To predict without masks, call the original network or `calibrate`.
 
-        ensemble : the number E of members, each with its own masks.
+        ensemble : the number E of members, each with its own masks.  By default, all members share the masks.
 
         >>> import minintk as mn
         >>> net = Network(mn.Sequential(mn.Dense(8), mn.ReLU(), mn.Dropout(0.5), mn.Dense(1)), (3,))
@@ -288,7 +288,7 @@ class Network(Model):
         return self._through(self._way(self.kernels, x), theta, x)[1]
 
     def _way(self, fast: Bound, x: Array) -> Bound:
-        """Return the fast layers, or the plain layers if there are fewer than THRESHOLDS.plain multiplications."""
+        """Return `fast`, or the plain layers if N P, times the largest number of positions, is < THRESHOLDS.plain."""
         return fast if x.shape[0] * self._positions * self.size >= THRESHOLDS.plain else self.layers
 
     def _through(self, layers: Bound, theta: Array, x: Array) -> tuple[Array, NetworkJacobian]:
@@ -312,7 +312,7 @@ class Network(Model):
 
 
 def short(layer: s.Layer) -> str:
-    """Return the layer's name, followed by its first number or the names of its inner layers.
+    """Return the layer's name with its first argument, if that is a whole number, or with its inner layers' names.
 
     >>> short(s.Residual(s.Sequential(s.ReLU(), s.Dense(64, w_std=2.0))))
     'Residual(ReLU, Dense)'

@@ -3,7 +3,7 @@
     product    (a b)_j = sum_i a_i b_{j-i}
     integral   y_j = 1/j sum_{i >= 1} i u_i p_{j-i}       the coefficients of y if y' = p u'
 
-Every y = phi(x) solves such an equation, y' = phi'(x) x', in which p = phi'(x) is a formula in y or in series with
+Every y = phi(x) solves such an equation, y' = phi'(x) x', in which p = phi'(x) is a formula in x, y or series with
 their own equations (exp, sigmoid).  The rule of phi therefore returns y up to t^k and p up to t^(k-1).  Derivatives
 need only p, because a change dx(t) of x changes y by dy(t) = p(t) dx(t).
 """
@@ -45,7 +45,7 @@ def product(a: Series, b: Series, j: int, weight: Callable[[int, int], float] | 
 
 
 def times(a: Series, b: Series) -> Series:
-    """Return the series of the product a b, up to the order to which `a` and `b` are known.
+    """Return the series of the product a b, up to the order to which both `a` and `b` are known.
 
     >>> times([1.0, 2.0, None], [3.0, 4.0, 5.0])
     [3.0, 10.0, 13.0]
@@ -90,7 +90,7 @@ def inverse_root(v: Series) -> Series:
 
 @singledispatch
 def expanded(layer: s.Layer, xp: Any, x: Series) -> tuple[Series, Series]:
-    """Return (y, p), the series of phi(x(t)) up to t^k and of phi'(x(t)) up to t^(k-1).  Register it for a new phi."""
+    """Return (y, p), the series of phi(x(t)) up to t^k and of phi'(x(t)) up to t^(k-1).  Register new phi here."""
     kind = type(layer).__name__
     raise UnsupportedLayer(f"{kind} has no Taylor series: register minintk.models.power_series.expanded for it")
 
@@ -127,7 +127,7 @@ def hermite(degree: int, xp: Any, x: Series) -> Series:
 
 @expanded.register
 def _(layer: s.Activation, xp: Any, x: Series) -> tuple[Series, Series]:
-    """Solve y' = p x'.  The comment at each case gives p."""
+    """Solve y' = p x'.  Most cases have a comment that gives p."""
     point, x0 = pointwise(layer), x[0]
     y0, p0 = point.phi(xp, x0), point.derivative(xp, x0)
     match layer:

@@ -4,7 +4,7 @@
 
 linear in weights and input (Dense, convolutions)   y_j = L(w_0) x_j + L(d) x_{j-1}
 activations                                         y = phi(x) as a series (`minintk.models.power_series`)
-no weights, (piecewise) linear (pools, ...)         y_j = A x_j, on the linear piece around x_0
+no weights, (piecewise) linear (pools, ...)         y_j = A x_j, j >= 1, on the linear piece around x_0
 LayerNorm                                           y = r c,  c = x - mean(x),  r = (mean(c^2) + eps)^(-1/2)
 
 A network with kinks is expanded on its smooth piece around theta_0.  The derivative of a truncated series is a
@@ -46,7 +46,7 @@ def along(layers: Bound, w: Weights, d: Weights, x: Array, order: int) -> tuple[
 
 @dataclass(frozen=True)
 class Sum(LayerJacobian):
-    """The Jacobian of the last step of a series, f = sum_j y_j, in which every coefficient has the cotangent u."""
+    """The Jacobian of f = sum_j y_j with respect to d: y_0 is constant, and every other y_j has the cotangent u."""
 
     J: Any  # a LayerJacobian with lists as tangents and cotangents
     order: int
@@ -75,8 +75,8 @@ class BilinearSeries(LayerJacobian):
     vjp   dw = sum_j (L(.) x_{j-1})' u_j,   dx_j = L(w)' u_j + L(d)' u_{j+1}
     gram  sum over i, j of the layer's own grams, for the inputs x_{j-1} and x'_{i-1}
 
-    plain : the layer without its bias.  at_w, at_d : its Jacobians at the weights w and d.  inputs : its Jacobians
-    at x_{j-1} for j = 1 ... k; the first one includes the bias.
+    plain : the layer without its bias.  at_w, at_d : its Jacobians at the weights w and d.  inputs : for j =
+    1 ... k, the layer's Jacobian at x_{j-1}, or None if x_{j-1} = 0.  Only the first includes the bias.
     """
 
     plain: Any
@@ -128,7 +128,7 @@ def _without_bias(J: Any) -> Any:
 
 
 def _with(layer: Any, **changes: Any) -> Any:
-    """Replace fields of the layer.  b=None drops the bias, and ends_sweep=True drops u dy/dx."""
+    """Replace fields of the layer's parameters.  b=None drops the bias, and ends_sweep=True drops u dy/dx."""
     return replace(layer, parameters=replace(layer.parameters, **changes))
 
 
@@ -177,7 +177,7 @@ def _(layer: BoundActivation, w: Weights, d: Weights, x: Series) -> tuple[Series
 
 @dataclass(frozen=True)
 class EachSeries(LayerJacobian):
-    """y_j = A x_j, where A is the layer's Jacobian at x_0."""
+    """y_j = A x_j for j >= 1, where A is the layer's Jacobian at x_0."""
 
     A: LayerJacobian
 
@@ -219,7 +219,7 @@ class NormSeries(LayerJacobian):
         return times(self.r, [add(_centred(c, self.axes), p) for c, p in zip(dx, pulled, strict=True)])
 
     def vjp(self, u: Any, dw: Weights | None) -> Any:
-        """Apply the transpose.  r is one number per example, so it commutes with means over features."""
+        """Apply the transpose.  r is constant along `axes`, so it commutes with means over them."""
         return self.jvp({}, u[::-1])[::-1]
 
 

@@ -4,7 +4,7 @@
     Taylor        sum_{j <= k} D^j f(theta_0)[d, ..., d] / j!,   d = theta - theta_0
     Centred       alpha (f(theta) - f(theta_0))                                      Geiger et al. 2020
 
-Wrappers can be nested in any order, and `train`, `ntk` and every diagnostic accept any of them.
+Wrappers can be nested, except a `Taylor` in another one.  `train`, `ntk` and most diagnostics accept all of them.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class Centred(Anchored):
         return other
 
     def _f0(self, theta: Array, x: Array) -> Array:
-        """Return f(theta_0) at x.  It is stored if x is the array passed to `fixed`."""
+        """Return f(theta_0) at x: the stored value if x is the array passed to `fixed`."""
         if self._kept is not None and self._kept[0] is x:
             return self._kept[1]
         return self._start.forward(self._anchor(theta), x)[0]

@@ -1,13 +1,13 @@
 """Define further layers that `minintk.lift` needs for models from other libraries.
 
-Each file defines a layer as data, its shape rule and its finite rule, just as your own package would:
+Each file defines layers as data and their shape rules and finite rules, just as your own package would:
 
     activations      Hardtanh, Hardswish, Hardsigmoid, ELU, the tanh form of GELU
     grouped_conv     convolutions with groups (depthwise) and with dilation
     adaptive_pool    averages over any number of windows
     group_norm       LayerNorm over groups of channels
 
-`analytic` computes kernels for the activations, in closed form or by quadrature.  It raises an error for other layers.
+`analytic` computes kernels for the activations, in closed form or by quadrature.  It raises an error for the others.
 
 >>> import minintk as mn
 >>> net = mn.Network(mn.Sequential(GroupedConv2d(8, groups=4), ReLU6(), mn.GlobalAvgPool(), mn.Dense(1)), (6, 6, 4))

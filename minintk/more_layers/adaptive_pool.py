@@ -23,7 +23,7 @@ from minintk.spec.shapes import Shape, Site, out_shape
 
 @dataclass(frozen=True)
 class AdaptiveAvgPool(s.Layer):
-    """y[i] = the mean of x over window i of `size` windows that cover the image, as AdaptiveAvgPool1d and 2d in torch.
+    """y[i] is the mean of x over window i of the `size` windows that cover the image, as in torch's AdaptiveAvgPool2d.
 
     Window i of n windows on m pixels covers the pixels p with floor(i m / n) <= p < ceil((i + 1) m / n).  Windows
     overlap if n does not divide m, and they repeat pixels if n > m.  A single-pixel image is repeated everywhere.

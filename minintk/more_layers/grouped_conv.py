@@ -1,13 +1,13 @@
 """GroupedConv2d:  y_g = m P_g(x) W_g + c b_g     for each group g of channels; m, c: multipliers
 
-P_g(x) : (N R, K c) holds the patches that windows read from the channels of group g.  There are R windows of K pixels
-and c channels.  W_g : (K c, o) computes o channels.  With a dilation d, windows read every d-th pixel.
+P_g(x) : (N R, K i) holds the patches that windows read from the channels of group g.  There are R windows of K pixels
+and i channels.  W_g : (K i, o) computes o channels.  With a dilation d, windows read every d-th pixel.
 
 jvp     dy_g = m P_g(dx) W_g + m P_g(x) dW_g + c db_g
 vjp     dW_g = m P_g(x)' u_g,   db = c sum u,   dx_g = m P_g'(u_g W_g')
-gram    S_W m^2 sum_g dW_gn . dW'_gm + S_b c^2 db_n . db'_m
+gram    S_W m^2 sum_g dW_gn . dW'_gl + S_b c^2 db_n . db'_l
 
-Here dW_gn = P_g(x_n)' u_gn and db_n = sum u_n belong to example n.
+Here dW_gn = P_g(x_n)' u_gn and db_n = sum u_n belong to example n, and dW'_gl, db'_l to example l of the other batch.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class GroupedConv2d(s.Layer):
 
     @property
     def window(self) -> tuple[int, int]:
-        """Return the number of pixels that a window reads vertically and horizontally."""
+        """Return the numbers of pixels that a window reads along H and along W."""
         return pair(self.kernel_size)
 
     @property
@@ -97,7 +97,7 @@ def _(layer: GroupedConv2d, shape: Shape) -> Shape:
 
 @dataclass(frozen=True)
 class GroupedConvJacobian(LayerJacobian):
-    """The Jacobian at x : ([E], N, H, W, C) and W : ([E], groups, K c, o).  Patches are extracted when needed."""
+    """The Jacobian at x : ([E], N, H, W, C) and W : ([E], groups, K i, o).  Patches are extracted when needed."""
 
     layer: BoundGroupedConv
     x: Array
@@ -122,7 +122,7 @@ class GroupedConvJacobian(LayerJacobian):
         return None if p.ends_sweep else p.m * layer.add(rows @ self.W.swapaxes(-1, -2))
 
     def gram(self, u: Array, other: GroupedConvJacobian, v: Array, kernel: Contraction) -> Array | float:
-        """Return S_W m^2 sum_g dW_gn . dW'_gm + S_b c^2 db_n . db'_m, in blocks of groups with dW no larger than u."""
+        """Return S_W m^2 sum_g dW_gn . dW'_gl + S_b c^2 db_n . db'_l, in blocks of groups with dW no larger than u."""
         same, layer = other is self and v is u, self.layer
         W, b = layer.parameters.squares(kernel)
         P, u = self.each_example(u)
@@ -139,7 +139,7 @@ class GroupedConvJacobian(LayerJacobian):
         return G
 
     def each_example(self, u: Array) -> tuple[Array, Array]:
-        """Return P(x) : ([E], N, groups, R, K c) and u : (C, [E], N, groups, R, o)."""
+        """Return P(x) : ([E], N, groups, R, K i) and u : (C, [E], N, groups, R, o)."""
         layer, N, R = self.layer, self.x.shape[-4], prod(self.layer.after[:-1])
         u = array_namespace(u).broadcast_to(u, (u.shape[0], *self.W.shape[:-3], N, *layer.after))
         u = u.reshape((*u.shape[:-3], R, layer.groups, -1)).swapaxes(-2, -3)
@@ -149,7 +149,7 @@ class GroupedConvJacobian(LayerJacobian):
 
 
 def flat(dW: Array) -> Array:
-    """Reshape (..., groups, K c, o) to (..., groups K c o)."""
+    """Reshape (..., groups, K i, o) to (..., groups K i o)."""
     return dW.reshape((*dW.shape[:-3], -1))
 
 
@@ -184,7 +184,7 @@ class BoundGroupedConv:
         return y, GroupedConvJacobian(self, x, W)
 
     def read(self, x: Array) -> Array:
-        """Return the patches P(x) : (..., groups, N R, K c)."""
+        """Return the patches P(x) : (..., groups, N R, K i)."""
         xp, x = array_namespace(x), self.windows.pad(x)
         P = xp.stack([x[pixels] for pixels in self.places], axis=-2)  # (..., N, H', W', K, C)
         *lead, N, H, W, K, C = P.shape
@@ -203,12 +203,12 @@ class BoundGroupedConv:
         return self.windows.crop(canvas)
 
     def by_group(self, W: Array) -> Array:
-        """Reshape ([E], *window, c, groups o) to ([E], groups, K c, o)."""
+        """Reshape ([E], *window, i, groups o) to ([E], groups, K i, o)."""
         lead, rows = W.shape[:-4], prod(W.shape[-4:-1])
         return W.reshape((*lead, rows, self.groups, W.shape[-1] // self.groups)).swapaxes(-2, -3)
 
     def as_weight(self, W: Array) -> Array:
-        """Reshape ([E], groups, K c, o) to ([E], *window, c, groups o)."""
+        """Reshape ([E], groups, K i, o) to ([E], *window, i, groups o)."""
         return W.swapaxes(-2, -3).reshape((*W.shape[:-3], *self.parameters.W.shape))
 
     def as_images(self, y: Array, b: Array | None) -> Array:

@@ -1,6 +1,6 @@
 """Define pointwise activations phi.  See `minintk.layers.activation` for phi' and `analytic.recursion` for kernels.
 
-No activation is scaled to preserve variances.  Include such a factor in w_std, e.g. sqrt(2) for ReLU.
+Only `Hermite` and `Rbf` are scaled to preserve variances.  Include other factors in w_std, e.g. sqrt(2) for ReLU.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = [
 
 
 class Numbered(Activation):
-    """Base class of activations with numeric arguments, each 0 or of size 1e-100 to 1e100; phi must be nonzero."""
+    """Base class of activations whose arguments are 0 or of size 1e-100 to 1e100.  Raises ValueError if phi = 0."""
 
     __slots__ = ()
 
@@ -74,7 +74,7 @@ class RectifiedMonomial(Activation):
 
 @dataclass(frozen=True)
 class Sign(Activation):
-    """phi(x) = sign(x) in {-1, 0, 1}; phi' = 0.  It has an NNGP kernel but no NTK, since E phi'^2 is infinite.
+    """phi(x) = sign(x) in {-1, 0, 1}; phi' = 0 in finite networks.  Its NNGP kernel exists, but its NTK is infinite.
 
     It maps a small angle between inputs to a multiple of its square root, which amplifies earlier rounding errors.
     """
@@ -118,7 +118,7 @@ def Cos(a: float = 1.0, b: float = 1.0, c: float = 0.0) -> Sin:
 def Rbf(gamma: float = 1.0) -> Sin:
     """Return phi(x) = sqrt(2) sin(sqrt(2 gamma) x + pi/4), which has the NNGP kernel exp(-gamma E (u - u')^2).
 
-    After a Dense layer, it is a Gaussian kernel of the inputs times w_std / sqrt(d).  Raises ValueError for gamma <= 0.
+    After Dense, this is a Gaussian kernel of the inputs times w_std / sqrt(d).  Raises ValueError for gamma <= 0.
 
     >>> Rbf(2.0).b
     2.0
@@ -146,7 +146,7 @@ class Gaussian(Numbered):
 class Polynomial(Activation):
     """phi(x) = coef[0] + coef[1] x + coef[2] x^2 + ...  `Monomial` is a special case.
 
-    Raises ValueError unless coef is a tuple of finite numbers.  Its Hermite series is finite, so quadrature is exact.
+    Raises ValueError unless coef is a tuple of finite numbers, not all 0.  Quadrature is exact, as for any polynomial.
     """
 
     coef: tuple[float, ...]

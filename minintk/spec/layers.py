@@ -53,7 +53,7 @@ class Layer:
 
     @property
     def inside(self) -> tuple[Layer, ...]:
-        """Return the layers inside a container, or () for other layers."""
+        """Return the layers that this layer contains or consists of, or () if there are none."""
         return ()
 
 
@@ -61,7 +61,7 @@ class Activation(Layer):
     """Base class of the pointwise activations phi.
 
     To add an activation, write a frozen dataclass that inherits from this class, and register phi and phi' with
-    `minintk.layers.activation.pointwise`.  Its infinite-width kernels then use quadrature.  `mn.Taylor` also needs
+    `minintk.layers.activation.pointwise`.  Its infinite-width kernels use quadrature or `dual`.  `mn.Taylor` also needs
     its power series (`minintk.models.power_series.expanded`).
     """
 
@@ -212,7 +212,7 @@ class Conv2d(Convolution):
     channels : the number of output channels.
     kernel_size, stride : a number, or a pair (along H, along W).
     padding : "valid" adds nothing.  "same" adds equally many zeros before and after the image, or one more after it, so
-        that the output has ceil(H / stride) pixels.  "circular" adds as many pixels, but repeats the image.
+        that the output has ceil(H / stride) rows.  "circular" adds as many pixels, but repeats the image.
         Otherwise, padding is the number of zeros: one number, one per axis, or (before, after) per axis.
     w_std, b_std, b_init : as for `Dense`.  Sums at the edges, which have fewer terms, are not rescaled.
 
@@ -264,8 +264,8 @@ class Pooling(Layer):
 class AvgPool(Pooling):
     """y[p] = 1/|window| * sum_s x[stride p + s].  |window| is the full size of the window, even at the edges.
 
-    window, stride, padding : as kernel_size, stride and padding of `Conv2d`.  By default, stride equals window.
-    normalize_edges : if True, divide by the number of pixels in the window that lie inside the image.
+    window, stride, padding : as kernel_size, stride and padding of `Conv2d`.  By default, stride = window, and padding
+    is "valid".  normalize_edges : if True, divide by the number of pixels in the window that lie inside the image.
     """
 
     _: KW_ONLY
@@ -281,7 +281,7 @@ class AvgPool(Pooling):
 class MaxPool(Pooling):
     """y[p] = max_s x[stride p + s] over pixels inside the image (finite networks only).
 
-    In a tie, only the first pixel in row-major order has a nonzero derivative.  The arguments are those of `AvgPool`.
+    In a tie, only the first pixel in row-major order has a derivative.  Arguments: window, stride, padding.
     """
 
 
@@ -292,7 +292,7 @@ class GlobalAvgPool(Layer):
 
 @dataclass(frozen=True)
 class LayerNorm(Layer):
-    """y = (x - mean) / sqrt(variance + eps), over each example's last axis (features, or channels at each pixel).
+    """y = (x - mean) / sqrt(variance + eps), by default over the last axis (features, or channels at each pixel).
 
     axes : the axes to normalise over, counted from the end, e.g. (-3, -2, -1) for a whole image (H, W, C).
         If only pixels are normalised over, (-3, -2), the layer does not have an infinite-width kernel.

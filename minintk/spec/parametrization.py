@@ -75,7 +75,7 @@ class Role:
 
     @property
     def depth(self) -> tuple[float, float]:
-        """Return (1/sqrt(L) for the last weights of a branch, 1/sqrt(L) for all weights in a branch); 1 for others."""
+        """Return two factors, 1/sqrt(L) for a branch's last weights, and 1/sqrt(L) for all its weights, else 1."""
         scale = self.branches**-0.5
         return scale if self.end else 1.0, scale
 
@@ -182,9 +182,9 @@ class SpectralMuP(Parametrization):
     >>> [(round(row.std, 6), row.lr, row.adam) for row in rows]
     [(0.25, 25.0, 0.0625), (0.05, 1.0, 0.0025), (0.0025, 0.0025, 0.0025)]
 
-    base_width : the width b of hidden layers (channels, for convolutions) at which scales and rates equal `Standard`'s.
-    A learning rate tuned at width b is suitable at every width (Yang et al. 2022, `mup`).  Each row is divided by the
-    row at width b and multiplied by the row of `Standard`.  Raises ValueError unless b is a whole number >= 1.
+    base_width : the width b of hidden layers (channels, for convolutions) at which scales and rates equal `Standard`'s
+    outside residual branches.  A rate tuned at width b is suitable at every width (Yang et al. 2022, `mup`).  Each row
+    is divided by the row at width b and multiplied by that of `Standard`.  Raises ValueError for other b than 1, 2, ...
 
     >>> SpectralMuP(base_width=100).row(Role("weight"), 400, 400, sigma=1.0)
     Row(multiplier=1.0, std=0.05, lr=1.0, draw='normal', adam=0.25)

@@ -1,7 +1,7 @@
 """Define layers for sequences (L, C).  Images (H, W, C) are treated as sequences of H W positions.
 
-Sequences of unequal length share one array, padded with positions whose channels are all 0.  Layers without a bias and
-activations with phi(0) = 0 keep the padding at 0.  A convolution does so where its window covers only padding.
+Sequences of unequal length share one array, padded with positions whose channels are all 0.  Activations with
+phi(0) = 0 keep the padding at 0, and convolutions without a bias do so where their windows cover only padding.
 `GlobalSelfAttention(masked=True)` and `MaskedAvgPool` ignore padding.  Other layers treat padding as data.
 """
 
@@ -28,11 +28,11 @@ class GlobalSelfAttention(Layer):
 
     With "sqrt", an infinite-width kernel exists only if zeta = mn.Identity() and the number of heads also grows.
 
-    channels : the channels of y.   heads : h.   key_channels, value_channels : channels of k and v, default `channels`.
+    channels : the channels of y.   heads : h.   key_channels, value_channels : per head, default `channels`.
     zeta : "softmax" or a pointwise activation.  With mn.Identity(), attention is linear in G.
     qk_std : sigma_q sigma_k, the scale of G.   w_std : sigma_v sigma_o, the scale of y.   b_std : the scale of b.
     masked : if True, ignore padding in keys and queries and set y = 0 at padding.  This requires b_std = 0.
-    The tensors are named "in.0", ... for keys, queries (if scaling="sqrt") and values, and "output" for W_o and b.
+    Tensors: "in.0.W", ... for keys, queries (if scaling="sqrt") and values; "output.W" for W_o and "output.b" for b.
 
     (N, L, C) -> (N, L, channels).  Raises ValueError for sizes < 1, qk_std <= 0, w_std <= 0 or b_std < 0.
     Hron, Bahri, Sohl-Dickstein, Novak 2020, "Infinite attention: NNGP and NTK for deep attention networks".

@@ -15,7 +15,7 @@ Shape = tuple[int, ...]
 
 
 class UnsupportedLayer(TypeError):
-    """Raised for an unsupported layer.  The message gives the reason and an alternative."""
+    """An error for an unsupported layer.  Its message gives the reason and what to do."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Site:
     shape : the shape of one example before the layer, ``(d,)`` or ``(H, W, C)``.
     first : True if no weights come before it.  last : True if none come after it.  inputs : True if df/dx is
     needed.  The backward sweep then continues past the first weights.
-    residuals : the number of residual branches in the network, or 0 before they are counted.  branches : this number
-    for a layer inside a branch, and 1 for other layers.  end : True if no weights come after the layer in its branch.
+    residuals : the number of residual branches in the network or, inside `Branches`, in one of these; 0 if not counted.
+    branches : this number inside a Residual's branch, else 1.  end : True if no weights come after it in this branch.
     """
 
     shape: Shape

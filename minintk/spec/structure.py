@@ -82,7 +82,7 @@ class Scale(Activation):
 class Dropout(Layer):
     """y = m x / (1 - rate), where m = 0 with probability `rate` and m = 1 otherwise, for each entry of x.
 
-    Only networks returned by ``net.with_dropout(rng)`` apply masks, and only in training.
+    Only networks returned by ``net.with_dropout(rng)`` apply masks.  Other networks compute y = x.
     At infinite width, with masks drawn per example, the kernel is K(x, x) / (1 - rate) on the diagonal and K(x, x')
     elsewhere (Srivastava et al. 2014; Schoenholz et al. 2017).  The examples in x2 have different masks from those in
     x1, even if x2 = x1, so `k(x, x)` lacks the factor 1 / (1 - rate) of `k(x)`.  Weights must precede this layer,

@@ -1,4 +1,4 @@
-"""Compute the fraction of the inputs' variance that reaches the outputs.  It is small in deep ReLU networks."""
+"""Compute the fraction of the inputs' variance that reaches the outputs.  Deep ReLU networks with w_std = 1 lose it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from minintk import spec as s
 from minintk.spec.parametrization import NTK, Parametrization, Standard
 
 SMALLEST_SILENT_GAIN = 1e-4
-"""Ratio of output to input variance below which to warn.  It is lower for 14 ReLU layers with w_std = 1."""
+"""Ratio of output to input variance below which to warn.  The ratio is 6e-5 for 14 ReLU layers with w_std = 1."""
 
 
 def variance_gain(layer: s.Layer) -> float:
-    """Return the factor by which the layers scale the variance, or nan unless they are bias-free and ReLU-like.
+    """Return the factor by which the layers scale the variance, or nan for biases and layers not named below.
 
-    A layer of weights contributes w_std^2; an activation with phi(s z) = s phi(z) for s > 0 contributes E phi(z)^2.
+    Weights contribute w_std^2; ReLU, LeakyReLU, Abs and Identity contribute E phi(z)^2; Flatten and pooling count as 1.
 
     >>> variance_gain(s.Sequential(s.Dense(8), s.ReLU(), s.Dense(8), s.ReLU(), s.Dense(1)))
     0.25
@@ -31,7 +31,7 @@ def variance_gain(layer: s.Layer) -> float:
 
 
 def warn_if_nothing_arrives(spec: s.Layer, parametrization: Parametrization) -> None:
-    """Issue a RuntimeWarning if the outputs start near zero, as in deep ReLU networks with w_std = 1."""
+    """Issue a RuntimeWarning if NTK or Standard outputs start near zero, as in deep ReLU networks with w_std = 1."""
     gain = variance_gain(spec) if isinstance(parametrization, (NTK, Standard)) else 1.0
     if gain < SMALLEST_SILENT_GAIN:
         warnings.warn(

@@ -2,7 +2,7 @@
 
     output pixel p reads  x[stride p - before + s],  s = 0 ... kernel - 1
 
-Pixels outside the image are zero, or repeat the image if circular.  Kernels use the same windows for pairs of pixels.
+Pixels outside the image are zero (MaxPool ignores them) or, if circular, repeat it.  Kernels use the same windows.
 
 >>> rows = axis("Conv2d", 28, kernel=5, stride=2, padding="same")
 >>> rows, rows.out
@@ -37,7 +37,7 @@ class Axis:
 
     @property
     def inside(self) -> list[int]:
-        """Return, for each window, the number of its pixels that lie inside the image."""
+        """Return each window's number of pixels inside the image, which is `kernel` if the padding is circular."""
         starts = range(-self.before, self.stride * self.out - self.before, self.stride)
         ends = ((max(p, 0), min(p + self.kernel, self.size)) for p in starts)
         return [self.kernel if self.circular else max(0, end - start) for start, end in ends]
@@ -102,7 +102,7 @@ def _each(layer: s.Layer, value: s.Size, ndim: int) -> tuple[int, ...]:
 
 
 def _paddings(layer: s.Layer, padding: s.Padding, ndim: int) -> tuple[str | tuple[int, int], ...]:
-    """Return a padding's name, or (before, after), for each axis."""
+    """Return one entry per axis: the padding's name, or (before, after)."""
     if isinstance(padding, str):
         return (padding,) * ndim
     each = padding if isinstance(padding, tuple) else (padding,) * ndim

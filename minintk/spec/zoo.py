@@ -81,7 +81,7 @@ def lenet(channels: int = 50, outputs: int = 10, *, padding: int = 2) -> Sequent
 
 
 def _lenet(channels: Sequence[int], features: Sequence[int], padding: int) -> Sequential:
-    """Return a network of two convolutions, each followed by pooling, and fully connected layers."""
+    """Return a network of two convolutions, each followed by ReLU and pooling, and fully connected layers."""
     first = Conv2d(channels[0], 5, padding=padding, b_std=1.0)
     layers: list[Layer] = [first, ReLU(), MaxPool(2), Conv2d(channels[1], 5, padding="valid", b_std=1.0), ReLU()]
     layers += [MaxPool(2), Flatten()]
@@ -93,7 +93,7 @@ def _lenet(channels: Sequence[int], features: Sequence[int], padding: int) -> Se
 def alexnet(width: int = 1, outputs: int = 1000) -> Sequential:
     """Return the single-column AlexNet of Krizhevsky 2014 as in torchvision, without dropout, for 224 x 224 x 3 images.
 
-    `width` multiplies all channels and features.  Samarin et al. 2020 use C = 10 and widths 1 to 4.  The usual
+    `width` multiplies all hidden channels and features.  Samarin et al. 2020 use C = 10 and widths 1 to 4.  The usual
     parametrization is `mn.PyTorch()`.  P = 61,100,840 for width 1 and 1000 outputs, as in torchvision's documentation.
 
     >>> import minintk as mn
@@ -119,7 +119,7 @@ def geiger_cnn(channels: int, outputs: int = 1) -> Sequential:
 
     Geiger et al. 2020, appendix B, use it for 28 x 28 images in the NTK parametrization.  Kernel size, padding and the
     lack of biases follow the authors' public code, but w_std = sqrt(2) replaces the code's scaling of ReLU.
-    P = 25 C_in h + 3 * 25 h^2 + h C.
+    P = 25 C_in h + 3 * 25 h^2 + h C for h = `channels`.
 
     >>> import minintk as mn
     >>> mn.Network(geiger_cnn(16), (28, 28, 1)).size
@@ -182,7 +182,7 @@ def myrtle(depth: int = 5, channels: int = 64, outputs: int = 10) -> Sequential:
 
     The network has 3 x 3 convolutions with ReLU in three groups of [2, 1, 1], [2, 2, 2] or [3, 3, 3], each followed by
     average pooling by 2.  Two more pools leave one pixel, and Dense follows.  w_std is sqrt(2), without biases.
-    P = 9 n (3 + (depth - 2) n) + n C.  Raises ValueError for other depths.
+    P = 9 n (3 + (depth - 2) n) + n C for n = `channels`.  Raises ValueError for other depths.
 
     >>> import minintk as mn
     >>> mn.Network(myrtle(5, 64), (32, 32, 3)).size

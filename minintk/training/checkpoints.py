@@ -90,7 +90,7 @@ def _is_array(value: Any) -> bool:
 
 
 def arrays_inside(thing: Any) -> Iterator[Array]:
-    """Yield the array attributes of an object, and those of models and dataclasses inside it, sorted by name."""
+    """Yield the public array attributes of an object and of the models and dataclasses inside it, sorted by name."""
     for name, value in sorted(vars(thing).items()):
         inside = value.values() if isinstance(value, dict) else (value,)
         for item in () if name.startswith("_") else inside:
@@ -106,7 +106,7 @@ PLAIN = ["bool", "float32", "float64", *(f"{sign}int{bits}" for sign in ("", "u"
 
 
 def save(path: str | os.PathLike[str], state: State, about: Mapping[str, Any] | None = None) -> None:
-    """Write a state to `path` atomically, together with `about`, any JSON-serialisable mapping."""
+    """Write a state to `path` atomically, together with `about`, a mapping of JSON values, arrays and NumPy numbers."""
     arrays = {"theta": to_host(state.theta)}
     if state.memory is not None:
         arrays["memory"] = to_host(state.memory)

@@ -66,18 +66,18 @@ def fit(
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = False,
 ) -> Run:
-    """Train a model and return the `Run` with its history.  The arguments are those of `train` and the following:
+    """Train a model and return the `Run` with its history.  Arguments as in `train` (but no params and no resume), and:
 
     steps, epochs : the length of the run.  Pass one of the two.  An epoch has floor(N / batch_size) steps.
-    every : steps between two rows of the history, by default one epoch, or 1/100 of the run for full batches.
-    test : held-out (x, y), evaluated for every row.  BatchNorm is first calibrated on a thousand training examples.
+    every : steps between two rows of the history, by default one epoch or, without batch_size, 1/100 of the run.
+    test : held-out (x, y), evaluated for every row.  BatchNorm is first calibrated on up to 1000 training examples.
     checkpoint : a folder (see docs/long-runs.md) for ``checkpoint.npz`` and ``history.json``, written with every row
         and on Ctrl-C.  If it contains a checkpoint of this run, training resumes with the same bits as an uninterrupted
         run (on the same machine, libraries and number of threads).  A larger number of steps extends the run.
     progress : if True, print a line for each row and the remaining time to stderr.
 
-    Before the first step, raises ValueError if the checkpoint is damaged or belongs to another run (model, data, loss,
-    optimiser or generator), and RuntimeError if another process uses the folder.  For other errors, see `train`.
+    Before the first step, raises ValueError if the checkpoint is damaged or belongs to another run (other model, theta,
+    data or settings), and RuntimeError if another process uses the folder.  For other errors, see `train`.
 
     >>> import minintk as mn
     >>> train, test = mn.datasets.digits().split(300, 100, np.random.default_rng(0))
@@ -162,7 +162,7 @@ class _Folder:
         self.claim = claim_or_say_who(self.path / CLAIM_FILE, f"fit(checkpoint={str(path)!r})")
 
     def load(self, like: Array) -> tuple[State | None, dict[str, Any]]:
-        """Load (state, `_Record.about`), or (None, {}) if there is none.  Raise ValueError for that of another run."""
+        """Load (state, `_Record.about`), or (None, {}) if there is none.  Raise ValueError if it is another run's."""
         for name in (CHECKPOINT_FILE, HISTORY_FILE):
             remove_parts(self.path / name)
         path = self.path / CHECKPOINT_FILE
@@ -204,7 +204,7 @@ def evaluate(
 
     The predicted class is the index of the largest output, or the sign of a single output.  "accuracy" is omitted
     unless all rows of y are classes (one-hot, or -1 and 1).  batch_size : the number of examples evaluated at a time.
-    Raises ValueError if BatchNorm is not calibrated, and the same exceptions as `model`.
+    Raises ValueError if BatchNorm is not calibrated or masks are active, and the same exceptions as `model`.
 
     >>> import minintk as mn
     >>> net = mn.Network(mn.Dense(1), (1,))
@@ -290,7 +290,7 @@ class _Record:
 
 @contextmanager
 def _interrupt_between_steps(run: Descent, folder: _Folder | None) -> Iterator[Callable[[], bool]]:
-    """Defer Ctrl-C until the step is over and the run is saved.  A second Ctrl-C interrupts immediately."""
+    """With a folder, defer Ctrl-C until the step is over and the run is saved.  A second Ctrl-C acts immediately."""
     before = signal.getsignal(signal.SIGINT)
     if folder is None or threading.current_thread() is not threading.main_thread() or before in (None, signal.SIG_IGN):
         yield lambda: False

@@ -34,7 +34,7 @@ class Steps:
     most 10 % per step.  See Geiger et al. 2020, eq. (18).  For `Centred`, f includes the factor alpha.
 
     With a small alpha, weights can grow while outputs hardly change.  The first step therefore changes J' y by at most
-    a fraction 2 `early`.  Until the outputs of every network have changed by 0.1 in total, the next dt is at most the
+    a fraction 2 `early`.  Until all moving networks' outputs have changed by 0.1 in total, the next dt is at most the
     larger of (1 + `early`) dt and `early` t.  Meanwhile, no step changes outputs by more than twice this total so far.
     In a test with alpha = 1/4000, the time until the loss halves has an error below 0.6 %, or above 6 % with early = 1.
 
@@ -57,7 +57,7 @@ class Steps:
 class Solver:
     """SciPy's adaptive Runge-Kutta solvers with a given accuracy, for smooth losses on full batches.
 
-    rtol, atol : the error tolerance of a step, |error| < atol + rtol |value| in every parameter and velocity.
+    rtol, atol : a step's error, divided by atol + rtol |value| in each entry of the state, has an rms below 1.
     States are copied to the host in float64.  For tau = t/mu, stability limits dt to about 3 t/mu; use `Steps` instead.
     """
 
@@ -151,13 +151,13 @@ class FlowSettings:
         return (t / (t + h)) ** self.mu if self.mu is not None else 0.0
 
     def friction(self, t: float) -> float:
-        """Return 1/tau.  With tau = t/mu, return 0 at t = 0, where v = -grad L already."""
+        """Return 1/tau, or 0 at t = 0 with tau = t/mu, where v = -grad L already."""
         if self.tau is not None:
             return 1 / self.tau
         return self.mu / t if self.mu is not None and t > 0 else 0.0
 
     def batch(self, h: float, N: int) -> int:
-        """Return the batch size b such that T = h/b (1 - (b-1)/(N-1)) (Geiger et al. 2020, eq. 19)."""
+        """Return b with T = h/b (1 - (b-1)/(N-1)), rounded, at least 1, or N if T = 0 (Geiger et al. 2020, eq. 19)."""
         return N if self.temperature == 0 else max(1, round(N / (self.temperature / h * (N - 1) + 1)))
 
 
@@ -189,7 +189,7 @@ class SteppedFlow:
     """A flow in progress, integrated by `Steps`.
 
     dt : the next step's length, unless a reported time comes first.  path : () or (E,), each network's largest output
-    change, summed over steps.  h, b : the latest step and its batch size.  seen : examples since a full evaluation.
+    change, summed over steps.  h, b : the last step's length and batch size.  seen : examples since a full evaluation.
     """
 
     def __init__(self, system: System, s: Array, y: Array, settings: FlowSettings, by: Steps) -> None:

@@ -39,11 +39,11 @@ def kernel_descent(
 ) -> Iterator[Snapshot]:
     """Run `train` with a kernel instead of a model, and yield snapshots of a network with this constant kernel.
 
-    kernel, f0, y : ([E], M, N) or ([E], M, C, N, C), ([E], M, C) and (N, C), as in `kernel_flow`.  `kernel` and `y` are
+    kernel : ([E], M, N) or ([E], M, C, N, C), f0 : ([E], M, C), y : (N, C), as in `kernel_flow`.  `kernel` and `y` are
     read during the run and not copied.  The other arguments are those of `train`.  With the same `rng`, the batches are
     those of `train`.  Weight decay pulls theta towards theta_0.
     A snapshot contains f, ([E], M, C), on all points, and the loss on all training points.  Its theta is the array of
-    coefficients a, ([E], N, C), with f = f_0 + K a, and t = lr x steps.  The weights of the network are theta_0 +
+    coefficients a, ([E], N, C), with f = f_0 + K a, and t is that of `train`.  The weights of the network are theta_0 +
     S J.vjp(a).  With momentum m, time t corresponds to t / (1 - m) in a flow (see `analytic.gradient_descent`).
 
     Errors and warnings are those of `train` and `kernel_flow`.  Raises TypeError for `towards`, and for Adam, which is

@@ -95,7 +95,7 @@ def _fitting(f: Array, y: Array) -> Any:
     """Check f : ([E], N, C) and y : (N, C), as every loss does first, and return their namespace.
 
     Raises TypeError unless both are unmasked float32 or float64 arrays, because uint8 overflows and float16 is
-    imprecise.  Raises ValueError if the shapes differ, because they could broadcast, and if there are no examples.
+    imprecise.  Raises ValueError if (N, C) differ, because arrays could broadcast, and if there are no examples.
     """
     check_floating("f", f)
     check_floating("y", y)

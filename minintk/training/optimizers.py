@@ -6,7 +6,7 @@
 
 g is the gradient, and s contains the learning-rate scale of each parameter.  u is theta, or theta - theta_0 with
 `towards=theta_0`.  Weight decay is not multiplied by s, so that it is the same in equivalent parametrizations.  For
-g = v = 0, a step multiplies u by 1 - lr weight_decay.  Frozen tensors (s = 0) do not decay.
+g = v = 0, a step of SGD or Adam multiplies u by 1 - lr weight_decay.  Frozen tensors (s = 0) do not decay.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Optimizer(ABC):
     """Base class of optimisers.  To define an optimiser, write a frozen dataclass with `init` and `step`.
 
     lr : the learning rate, a number or a schedule.
-    rule : "sgd" or "adam", which selects the learning-rate scales of the parametrization.
+    rule : "sgd", "adam" or "none", which selects the learning-rate scales of the parametrization.
     towards : (P,) or (E, P), the point towards which weight decay pulls theta.  None means 0.
 
     Raises ValueError if lr <= 0, weight_decay < 0 or lr weight_decay >= 1, or if momentum, b1 or b2 is not in [0, 1).
@@ -200,7 +200,7 @@ class Adam(Optimizer):
     See Kingma, Ba 2015 and Loshchilov, Hutter 2019.  The decay is separate from g, because an L2 term in g would be
     divided by sqrt(r^).  u is that of `SGD`, but training does not converge to a ridge solution.  s : the scales for
     Adam.  eps must be much smaller than the gradients, which decrease with the width.  ``at(step)`` sets k.
-    memory : ([E], 2, P), m and r.  Raises the errors of `Optimizer`, and ValueError if eps <= 0.
+    memory : ([E], 2, P), m and r.  Raises the errors of `Optimizer`, and ValueError unless 0 < eps < inf.
 
     >>> import numpy as np
     >>> adam, theta = Adam(lr=0.1), np.array([1.0, -2.0])
@@ -277,7 +277,7 @@ def _in_pieces(work: Callable[[slice], None], theta: Array) -> None:
 
 
 def _check_decay(optimizer: Any, lr: float) -> None:
-    """Raise ValueError unless a step at this rate multiplies the weights by a positive number."""
+    """Raise ValueError unless 1 - lr weight_decay > 0, the factor of the weights in a step without gradient."""
     if not lr * float(optimizer.weight_decay) < 1:
         what = f"a step at lr={lr:g} with weight_decay={optimizer.weight_decay:g} multiplies the weights by"
         found = f"1 - lr weight_decay = {1 - lr * optimizer.weight_decay:.3g}"

@@ -30,7 +30,7 @@ from minintk.training.schedules import rate
 from minintk.validate import whole
 
 GROWN = 1000.0
-"""`train` warns of divergence if the loss grows by more than this factor."""
+"""`train` warns of divergence if the loss exceeds its first value, and that at f = 0, by more than this factor."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -101,7 +101,7 @@ def train(
     not copied, as they can be large or a `numpy.memmap`.  Do not change them until the run is over.
     batch_size : the number of examples per step, N by default.  `rng` shuffles the examples for every epoch.  An epoch
     has floor(N / batch_size) steps, and omits the last N mod batch_size examples of the shuffled order.
-    lr_scales : {tensor name: scale}, instead of the parametrization's scales.  0 freezes a tensor.
+    lr_scales : {tensor name: scale}, instead of the parametrization's scales of these tensors.  0 freezes a tensor.
     params : the trained parameters, as for `ntk`.  augment : `Shift(7)` shifts the images of every batch at random.
     resume : the state of a snapshot of the same run.  `rng` is restored, and later snapshots have the same bits as in
     an uninterrupted run.  `minintk.training.checkpoints` saves states.  `fit` saves and resumes automatically.
@@ -169,7 +169,7 @@ def _train(run: Descent, steps: int, every: int) -> Iterator[Snapshot]:
 
 
 class Descent:
-    """A run of `train` or `fit`.  `advance` changes theta and memory in place.  y holds the latest batch's targets."""
+    """A run of training.  `advance` changes theta and memory in place.  y holds the latest batch's targets."""
 
     def __init__(
         self, model: Model, theta: Array, x: Array, y: Array, loss: Loss, optimizer: Optimizer, steps: int,
@@ -199,7 +199,7 @@ class Descent:
         return State(self.step, theta, memory, self.batches.state(self.step), self.model.anchors())
 
     def restore(self, state: State) -> None:
-        """Continue from this state.  Raise TypeError or ValueError unless it is from this run."""
+        """Continue from this state.  Raise TypeError or ValueError unless its arrays have the forms of this run's."""
         check_state(state, self.theta, self.memory, self.model.anchors())
         xp = array_namespace(self.theta, state.theta)
         self.step, self.theta = state.step, xp.asarray(state.theta, copy=True)
@@ -279,7 +279,7 @@ def _form(theta: Array, memory: Array | None, anchors: Mapping[str, Array]) -> s
 
 
 def member_slices(model: Model, theta: Array, N: int) -> list[slice]:
-    """Return slices of the ensemble, each small enough for a core's cache, or one slice for a network or on a GPU."""
+    """Return slices of the ensemble: a member, or as many as a core's cache holds; one slice on a GPU or without E."""
     if theta.ndim == 1 or not on_host(array_namespace(theta)):
         return [slice(None)]
     E, P = theta.shape
@@ -300,7 +300,7 @@ def warn_if_unstable(run: Descent, stacklevel: int = 3) -> None:
 
     at the worst lambda from 0 to lambda_max / N.  k and lambda_max are estimated on one batch.  Linearised networks
     diverged at .8 to 1.5 times that rate (b = 2 to 32, momentum 0 and .9), so we warn at 1.5 times.  The cost is 3
-    Lanczos steps (8 above half the rate) on a batch and on four of its examples.  For a schedule, lr is its first rate.
+    Lanczos steps on a batch (8 above half the rate) and, if b < N, on each of 4 examples.  For a schedule, lr is lr(0).
     """
     curvature, batches, reach = run.loss.curvature, run.batches, run.optimizer.reach
     full, lr = batches.size == batches.x.shape[0], rate(run.optimizer.lr, 0)

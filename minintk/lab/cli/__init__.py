@@ -1,11 +1,11 @@
-"""Define the command line: `minintk verify`, `train`, `coordinate-check`, `transfer`, `reproduce`, `grade`, `doctor`.
+"""Define `minintk verify`, `examine`, `train`, `coordinate-check`, `transfer`, `reproduce`, `grade` and `doctor`.
 
     options     declares commands, their options and exit statuses
     terminal    prints the output of commands
     sweeps, single, grading: the commands, each a function with its options above it
     main        parses all commands, and handles their errors
 
-Modules that `import minintk` does not load are imported only when a command runs, so that `minintk --help` is fast.
+Commands import modules such as rich only when they run, so that `minintk --help` is fast.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ SWEPT = (
 
 
 def _swept(args: Namespace) -> dict[str, Any]:
-    """Return the arguments of `coordinate_check` and `learning_rate_transfer` from the options in SWEPT."""
+    """Return the arguments that `coordinate_check` and `learning_rate_transfer` share."""
     from minintk.files.writing import check_folder
     from minintk.lab.experiments import named
 

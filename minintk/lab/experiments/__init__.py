@@ -8,5 +8,5 @@ Reading order:
     sweeps              runs a grid, and saves each run when it is finished
     costs               estimates the remaining time of a sweep
     named               returns networks, parametrizations and data by name, for the command line
-    papers              runs the scripts of examples/
+    papers, processes   run the scripts of examples/, and sweeps in several processes
 """

@@ -118,7 +118,7 @@ class CoordinateCheck:
     @property
     def decision(self) -> Verdict:
         """The verdict as a `Verdict`, with the numbers of seeds and looks and the confidence of the intervals."""
-        text = f"{len(self.rows)} exponents within {self.tolerance:g} of 0; to blame: {self.blame or 'nothing'}"
+        text = f"{len(self.rows)} exponents, to be within {self.tolerance:g} of 0; to blame: {self.blame or 'nothing'}"
         seeds = max(len(values) for row in self.rows for values in row.values)
         return Verdict(self.verdict, text, seeds, self.looks, self.confidence)
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 WIDTHS, NO_SIZES = {"width", "n", "h", "D", "channels"}, {"seed", "repeat"}
-"""Prior powers: 2 for these widths, 1 for other whole numbers, 0 for seeds.  Finished calls adjust the powers."""
+"""Prior powers: 2 for these widths, 1 for other whole numbers, 0 for the rest.  Finished calls adjust the powers."""
 SCATTER, DOUBT = 0.2, 1.0
 """Standard deviations of log seconds around the fit, and of a power p_k around its prior."""
 

@@ -229,12 +229,12 @@ def _optima(
 
 
 def _logs(losses: Host) -> Host:
-    """Return the log losses; a loss of exactly 0 (hinge) is replaced by the smallest positive number."""
+    """Return the log losses; a loss of exactly 0 (hinge) is replaced by the smallest normal number."""
     return np.log(np.maximum(losses, np.finfo(np.float64).tiny))
 
 
 def _minimum(rates: Sequence[float], values: Host) -> float:
-    """Return log2 of the rate at the minimum of the parabola through the lowest value and its neighbours.
+    """Return log2 of the rate at the minimum of the parabola through the lowest value and both neighbours, if any.
 
     >>> round(_minimum([1.0, 2.0, 8.0], np.array([(np.log2(lr) - 1.25) ** 2 for lr in (1, 2, 8)])), 12)
     1.25

@@ -75,7 +75,7 @@ ACTIVATIONS: dict[str, tuple[s.Activation, float]] = {
 
 
 def parametrization(name: str, optimizer: str = "sgd") -> Parametrization:
-    """Return a parametrization by name: "mup:N" with base width N; an `ABC` with exponents a/b/c; or "module:name".
+    """Return a parametrization by name: as in PARAMETRIZATIONS; "mup:N" with base width N; "a/b/c"; or "module:name".
 
     Raises ValueError for other names.
 

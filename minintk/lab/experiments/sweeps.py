@@ -1,9 +1,9 @@
-"""Run sweeps over grids.  Each run is saved as soon as it is done, so that a killed sweep loses only unfinished runs.
+"""Run sweeps over grids.  Results are saved as soon as their call ends, so a killed sweep loses only unfinished calls.
 
 Every run is written atomically to one file in ``store/records``, and is not repeated while this file exists.  Processes
-that use the same store divide the calls among them (see docs/long-runs.md).  Only the grid and `batch` determine which
-runs share a call of `work`.  A resumed sweep therefore writes the same ``results.json`` as an uninterrupted one, byte
-for byte (on the same machine, with the same libraries and number of threads).
+that use the same store divide the calls among them (see docs/long-runs.md).  Only grid, `together` and `batch` decide
+which runs share a call of `work`.  A resumed sweep therefore writes the same ``results.json`` as an uninterrupted one,
+byte for byte (on the same machine, with the same libraries and number of threads).
 """
 
 from __future__ import annotations
@@ -318,7 +318,7 @@ def _axes(grid: Mapping[str, Sequence[Any]], together: str | None, batch: int | 
 
 
 def _value(point: Point, name: Any, value: Any) -> Any:
-    """Return the value as read back from JSON, unrounded.  Raise ValueError for NaN, TypeError for other types."""
+    """Return the value as read back from JSON.  Raise ValueError for NaN, TypeError for what JSON cannot store."""
 
     def constant(text: str) -> float:
         if text == "NaN":
