@@ -2,8 +2,8 @@
 
     python3 make.py python course/attack.py [names] [--kernel | --hook | --none]
 
-An attempt in reading.py wins if its result contains the secret.  An attempt in acting.py wins if it changed a file
-outside the sandbox or a limit of the parent, sent the parent a signal, or contacted a server.
+Every attempt wins if it changed a file or shared memory outside the sandbox, or a limit or the schedule of the parent,
+sent it a signal, or contacted a server.  In reading.py, a result that has the secret or begins with TOKEN also wins.
 
 `--kernel` enables only Landlock and seccomp. `--hook` enables only the audit hook, as on systems without Landlock and
 seccomp. `--none` disables the sandbox as a control. An attempt that fails without a sandbox tests nothing.

@@ -102,7 +102,7 @@ TEMPLATE = re.compile(r"\A> The template of every variant.*\n\n")
 def handout(text: str, variant: Mapping[str, Any]) -> str:
     """Return the handout of one variant, without the line that describes it as a template.
 
-    Raises KeyError for a name without a variant, and ValueError for an unmatched `if` or `end`.
+    Raises KeyError for a name that the variant lacks, and ValueError for an unmatched `if` or `end`.
 
     >>> handout("Use {{f}}<!-- if f = relu -->, that is max(z, 0)<!-- end -->.", {"f": "relu"})
     'Use relu, that is max(z, 0).'
@@ -242,9 +242,9 @@ PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install {requirements}
 
 
 def instructor(folder: Path, seed: str, names: Iterable[str], out: Path) -> Path:
-    """Write out/hwN_name.zip, with everything that grading needs: exercises, solution, seed, and the library itself.
+    """Write out/hwN_name.zip with all that grading needs: exercises, solution, data, seed, students, and the library.
 
-    With error carried forward, the solution's functions replace wrong functions.
+    The solution's functions replace wrong functions when errors are carried forward.
 
     The archive has the layout of a Gradescope autograder; its kit.py finds the student, the file and the seed.
     names : the e-mail addresses of students who have their own variant.  Returns the path of the archive.
@@ -273,7 +273,7 @@ KEPT_BACK = (
     *("solution.py", "right", "wrong", "exercises.py", "rubric.md", "attacks", "check.py", "attack.py", "kit.py"),
     *("classroom.py", "build.py", "instructors.md", "Dockerfile"),
 )
-"""Files that students must not receive (answers, exercises) or do not need."""
+"""Files and folders that students must not receive (answers, exercises) or do not need."""
 
 
 def release(seed: str, out: Path) -> Path:
@@ -329,7 +329,7 @@ OTHER = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make the folders that the arguments request. Return 2 if the arguments are invalid."""
+    """Make the folders or archives that the arguments request. Exit with status 2 if the arguments are invalid."""
     parser = argparse.ArgumentParser(prog="course/build.py", description="Make the course's folders.")
     whats = ("student", "class", "instructor", "release")
     parser.add_argument("what", choices=whats, help="one folder, one for each name, zips for graders, one for students")

@@ -27,9 +27,9 @@ class Refused(Exception):
 
 
 def seed(metadata: Path, here: Path = HERE) -> tuple[str, str]:
-    """Return (seed, student) for the first submitter in students.csv, or (seed, "") if students.csv lists nobody.
+    """Return (seed, student) for the first submitter, by address, in students.csv, or (seed, "") if it lists nobody.
 
-    Raises Refused if students.csv lists students but no submitter.
+    Raises Refused if students.csv lists students, but none of the submitters.
     """
     secret = (here / "seed.txt").read_text(encoding="utf-8").strip()
     with (here / "students.csv").open(encoding="utf-8") as file:
@@ -65,9 +65,9 @@ def written(text: str, names: Sequence[str]) -> int:
 
 
 def chosen(folder: Path, names: Sequence[str]) -> Path:
-    """Return the file in the folder or its subfolders that defines the most functions in `names`.
+    """Return the file in the folder or its subfolders that implements the most functions in `names`.
 
-    Raises FileNotFoundError if no file defines any of them.
+    Raises FileNotFoundError if no file implements any of them.
     """
     files = sorted(p for end in ("py", "ipynb") for p in folder.rglob(f"*.{end}") if "/." not in p.as_posix())
     counts: dict[Path, int] = {}

@@ -17,7 +17,7 @@
         command_line(main, SIZES, __doc__, "name_of_the_script")
 
 Every run of `work` is recorded in the folder NAME.runs inside --out.  If a script was killed, the next call resumes
-from these records.  If the script has finished, the next call only plots.  On the CPU, runs are distributed over the
+from these records.  If all runs are recorded, it only evaluates and plots them.  On the CPU, runs are spread over the
 cores, with one process and one BLAS thread per core.  The result of `work` must depend only on its arguments, which are
 numbers or text.  Pass constant arguments to `s.sweep` as keywords.  A run that diverges is also recorded, and its
 entries in the table of runs are NaN.
@@ -47,8 +47,8 @@ __all__ = [
 def images(data: str, n_train: int, n_test: int, seed: int = 0) -> tuple[mn.datasets.Dataset, mn.datasets.Dataset]:
     """Return random training and test images in float32, with x (N, H, W, C) in [0, 1].
 
-    data : "digits", "mnist" or "cifar10". If the data set has fewer images than requested, all of them are returned.
-    Calls with equal arguments return the same objects, so do not write to their arrays.
+    data : "digits", "mnist" or "cifar10". If there are fewer images, all are returned; at least 297 digits stay for the
+    test. Calls with equal arguments return the same objects, so do not write to their arrays.
     """
     rng = np.random.default_rng(seed)
     if data == "digits":
@@ -61,7 +61,7 @@ def images(data: str, n_train: int, n_test: int, seed: int = 0) -> tuple[mn.data
 
 
 def lenet(shape: tuple[int, ...], width: int, outputs: int = 10) -> mn.Sequential:
-    """Build LeNet-5 with all numbers of channels and features multiplied by `width`.
+    """Build LeNet-5 with `width` times as many channels and hidden features.
 
     For 8 x 8 images, the convolutions are 3 x 3.
     """

@@ -68,7 +68,7 @@ def start(net: mn.Network, seeds: Sequence[int], dtype: Any = np.float32) -> mn.
 
 @dataclass(frozen=True)
 class UntilOutput(mn.Loss):
-    """The hinge loss with scale alpha, which counts as zero once the rms of a network's outputs has reached `size`."""
+    """A hinge loss with scale alpha that counts as zero once the rms of a network's outputs has reached `size`."""
 
     alpha: float
     size: float = 1.0

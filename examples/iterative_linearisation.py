@@ -9,9 +9,9 @@ with finite K reaches the same accuracy as the network.  Each new linearisation 
 step was computed with the old features.  At higher rates K = 1 and K = infinity converge, whereas finite K > 1
 diverges.  The module windows.py derives the plotted bounds.
 
-Rates refer to a loss that is a mean over examples.  If the paper's loss is a sum, its rates 1e-4 and 1e-5 are 5 and .5
-here.  Every run lasts for a time t = lr x steps, but for at least three windows.  The sizes "small" and "evening" use
-60 images and 6 channels instead of all images and 50 channels, so that a window can run in function space, on J J'.
+Rates refer to a mean loss.  If the paper's loss is a sum, its rates 1e-4 and 1e-5 are 5 and .5 here.  Every run lasts
+for a time t = lr x steps, but for at least three windows or, with K = infinity, 15,000 steps.  The sizes "small" and
+"evening" use 60 images and 6 channels, not all images and 50 channels: a window then runs in function space, on J J'.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Measure the errors of truncated kernel hierarchies: 1/n with a frozen kernel, 1/n^2 with frozen O3 or O4.
+"""Measure the errors of truncated kernel hierarchies: 1/n with Theta or O3 frozen, and 1/n^2 with O4 frozen.
 
     python3 make.py python examples/kernel_hierarchy.py [--scale small|evening] [--out FILE.png]
 

@@ -2,7 +2,7 @@
 
     python3 make.py python examples/lee_movement.py [--out DIR] [--data DIR]
 
-Networks of width n learn to classify 128 images into ten classes by full-batch descent at the paper's rate.  The
+Networks of width n learn to classify 64 or 128 images into ten classes by full-batch descent at the paper's rate.  The
 relative change of the input and output weights, whose number grows as n, falls as n^(-1/2).  The relative change of the
 n x n hidden weights falls as n^(-1).  The relative changes of the tangent kernel and of the last hidden layer's kernel
 (the empirical NNGP kernel) are O(n^(-1/2)), as is the distance of the outputs from the linearisation.  The paper finds
@@ -43,13 +43,13 @@ CLAIMS = {
     "change of NTK, NNGP kernel": ("at most -1/2, closer to -1", -0.75, KINDS[3:5]),
     "|theta - theta_0| / sqrt(n), |f - f_lin| train, test": ("at most -1/2 (eq. 17)", -0.5, KINDS[5:]),
 }
-"""Rows {claim: (the paper's exponent as text, the same as a number, the quantities in KINDS that it describes)}."""
+"""Rows {claim: (the paper's exponent in words, the number in the test, the quantities in KINDS that it describes)}."""
 
 
 def work(
     data: str, phi: str, depth: int, n_train: int, steps: int, eta: float, width: int, seed: tuple[int, ...]
 ) -> list[dict[str, Any]]:
-    """Train, and return {kind: movements after 0, 1, 2, 4, ... steps} for each seed. The keys are among KINDS."""
+    """Train, and return {kind: values after 0, 1, 2, 4, ... steps} for each seed. Keys are in KINDS, or "loss"."""
     x, y, x_test, _ = lee.problem(data, "classes", n_train, 32)
     C, at = y.shape[1], lee.powers(steps)
     lr, points = eta / C, np.concatenate([x, x_test])

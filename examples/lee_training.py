@@ -83,7 +83,7 @@ def side_by_side(
 
     Return a dictionary. After each of the steps `at`, "distance" is rms (f - f_lin), "moved" is rms (f_lin - f_0), and
     "size" is rms f_lin. "accuracy" and "lin accuracy" are computed on the test points. "f" and "lin f" are outputs at
-    one test point. "loss" and "lin loss" are batch means.
+    one test point. "loss" and "lin loss" are means over the batches since the previous of these steps.
     """
     theta0, x_test, x, y = placed(net.init(np.random.default_rng(seed), dtype=np.float32), test[0], *train)
     optimizer = mn.SGD(lr, momentum=momentum)
@@ -128,7 +128,7 @@ class Frozen:
         momentum: float = 0.0,
         batch: int | None = None,
     ) -> Array:
-        """Return the model's test outputs after the steps `at`, trained on full batches or mini-batches with seed 0."""
+        """Train the model on full or mini-batches (with seed 0), and return its test outputs after the steps `at`."""
         how: dict[str, Any] = {"loss": loss, "optimizer": mn.SGD(lr, momentum=momentum), "batch": batch}
         return trained(model, self.theta0, self.train, self.x_test, at, **how)[1]
 

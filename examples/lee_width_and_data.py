@@ -34,7 +34,7 @@ WHEN = ("at a tenth of the loss", "at one time")
 
 
 def length(data: str, N: int, share: float) -> tuple[float, int]:
-    """Return (lr, steps) for the first N examples.
+    """Return (lr, steps) for N examples.
 
     lr is `share` times the largest stable rate, and the infinitely wide network has a tenth of its initial loss after
     `steps`.

@@ -76,7 +76,7 @@ def moved(data: str, n_train: int, rule: str, width: int, seed: int) -> dict[str
 
 
 def losses(data: str, n_train: int, rule: str, width: int, seed: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Return the loss after STEPS steps of Adam at each rate, or the initial loss if training diverged."""
+    """Return the loss after STEPS steps of Adam at each rate, or the initial loss if it is lower or Adam diverged."""
     train, _ = images(data, n_train, 1)
     x, y = train.standardise().one_hot()
     x = x.reshape(len(x), -1)
@@ -106,7 +106,7 @@ def exponents(widths: tuple[int, ...], values: Any) -> Any:
 def main(s: Setting, widths: tuple[int, ...], seeds: int, n_train: int = 128) -> Found:
     """Return the exponents of the width for the norms, kappa and the movement of features.
 
-    Also return the widest network's loss at the narrowest network's best rate.
+    Also return the log ratio of the widest network's losses at the narrowest network's best rate and at its own.
     """
     of_width = {"width": widths, "seed": range(seeds)}
     runs = s.sweep(linear, of_width)

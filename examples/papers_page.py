@@ -24,7 +24,7 @@ PAGES = dict(zip(PAPERS.values(), ("lee", "geiger", "samarin", "iterative", "mup
 DATA = {"digits": "8 x 8 digits", "mnist": "MNIST", "cifar10": "CIFAR-10"}
 OF = {"seeds": "seeds", "images": "test images", "both": "seeds and test images", "": ""}
 NEAR = 4.0
-"""Rows whose size is within this factor of the paper's are counted in a separate column."""
+"""The table counts separately the rows whose size is smaller than the paper's by at most this factor."""
 HEAD = """\
 # The papers, run again
 

@@ -18,7 +18,7 @@ Y = np.sin(2 * X[:, 1])
 
 
 def flow(particles: Any) -> Any:
-    """Return f at X after each step, (STEPS + 1, ..., N).
+    """Return f at X initially and after each step, (STEPS + 1, ..., N).
 
     particles : (..., n, 3) initial values of w and a.
     """

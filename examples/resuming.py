@@ -28,7 +28,7 @@ SECONDS = 120.0
 
 @contextmanager
 def unfinished(*arguments: Any) -> Iterator[Path | None]:
-    """Yield a folder for a run with these arguments, and remove the folder once the run has ended.
+    """Yield a folder for a run with these arguments (None if PLACE is unset), and remove it once the run has ended.
 
     Pass the folder to `fit` as checkpoint=. If the process that started this run was killed or gave up, but one of its
     workers still computes the run, wait for that worker.

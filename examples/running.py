@@ -88,7 +88,7 @@ class Setting:
     ) -> mn.Table:
         """Run `mn.sweep` of work(**fixed, **point) over the grid, and record the runs in this script's store.
 
-        Raise SystemExit if runs of other parts are missing.
+        Raise SystemExit if any runs are missing, for example those of other parts.
         """
         moved = {name: [v + self.first_seed for v in grid[name]] for name in ("seed", "repeat") if name in grid}
         axes = {name: [value] for name, value in fixed.items()} | dict(grid) | moved

@@ -9,8 +9,8 @@ values of J or from their squares, the eigenvalues of the kernel J J'.  We compu
 widths and shifts in the same way.  J itself is never formed.  The kernel (6000, 6000) is contracted layer by layer in
 float64, and its eigenvalues are the squared singular values.
 
-The sizes "small" and "evening" use 200 images at all widths, and also 600 images at width 1 except for the digits.  The
-size "paper" uses 600 images at all widths up to 60.
+The sizes "small" and "evening" use 200 images at all widths.  "evening" also uses 600 images at width 1, except for the
+digits.  The size "paper" uses 600 images at all widths up to 60.
 """
 
 from __future__ import annotations

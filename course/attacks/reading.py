@@ -1,7 +1,7 @@
-"""Try to read forbidden files. Each attempt receives `place`, and returns the text if it succeeds.
+"""Try to read forbidden files. Each attempt receives `place`, and returns the text or "TOKEN" if it succeeds.
 
-place : {"secret": a file, "folder": its folder, "victim": another file, "parent": the grader's process, "port": a
-server's port, "name": an abstract socket's}.  A submission would have to guess these values.
+place : {"secret": a file, "folder": its folder, "victim": another file, "library": a folder, "parent": a process id,
+"address": in its memory, "port": of a server, "name": of an abstract socket}.  A submission would have to guess these.
 """
 
 import ctypes
@@ -370,7 +370,7 @@ def in_a_ring(place):
 
 
 def watching_the_folder(place):
-    """Use inotify, which reports the names of files opened in a folder without consulting Landlock."""
+    """Use inotify, which Landlock does not restrict, to learn the names of files that are opened in a folder."""
     libc = ctypes.CDLL(None)
     return "TOKEN" if libc.inotify_add_watch(libc.inotify_init1(0), place["folder"].encode(), 0x20) >= 0 else ""
 

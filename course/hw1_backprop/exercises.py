@@ -1,6 +1,6 @@
 """Define the exercises of assignment 1.
 
-The right values come from minintk and SciPy, and the derivatives from finite differences.
+The right values come from NumPy, SciPy and minintk, and the derivatives from differences, formulas and minintk.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Variant = Mapping[str, Any]
 
 ACTIVATIONS = {"relu": mn.ReLU, "tanh": mn.Tanh, "softplus": mn.Softplus}
 GAINS = tuple(k / 100 for k in range(60, 141) if abs(k - 100) > 4)
-"""Factors of the activation, one per student; the authors' factor 1 is not among them."""
+"""Factors of the activation; a student's is drawn from them. The authors' factor 1 is not among them."""
 SMOOTHINGS = tuple(k / 100 for k in range(5, 41))
-"""Fractions s of label smoothing, one per student; the authors' fraction is 0."""
+"""Fractions s of label smoothing; a student's is drawn from them. The authors' fraction is 0."""
 SIZES = (("more inputs than outputs", 5, 4, 3), ("as many outputs as inputs", 4, 3, 3), ("one example", 1, 3, 4))
 
 # --------------------------------------------------------------------------------------------- the right answers

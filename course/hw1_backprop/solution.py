@@ -1,6 +1,6 @@
 """Assignment 1, backpropagation by hand. Write the functions below; the handout says what each one returns.
 
-Only NumPy may be imported. Never modify the inputs; float32 in gives float32 out.
+You may import only NumPy. Never modify the inputs; return float32 for float32 inputs.
 """
 
 import numpy as np
@@ -176,7 +176,7 @@ def train(x, labels, params, lr, momentum, steps):
 
 
 def batch_noise(x, labels, params, batches, draws, seed):
-    """Return |g_B - g| / |g| for each of K batch sizes B: gradients of B random and of all examples, (K, draws)."""
+    """Return |g_B - g| / |g|, (K, draws), for K batch sizes B: g_B is over B random examples, g over all examples."""
 
     # BEGIN SOLUTION
     def vector(at):

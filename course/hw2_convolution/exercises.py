@@ -1,6 +1,6 @@
 """Define the exercises of assignment 2.
 
-The right answers come from minintk's layers, and the derivatives from finite differences.
+The right answers come from minintk's layers, and the derivatives from differences or, at ties, from minintk.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Variant = Mapping[str, Any]
 SECONDS = 5.0
 
 LAYOUTS = tuple("".join(order) for order in permutations("NHWC") if order.index("H") < order.index("W"))
-"""Orders of image axes, rows before columns: different for most students, and never one of the authors'."""
+"""Orders of image axes with rows before columns. A student's is drawn from the ten that AUTHORS does not contain."""
 AUTHORS = "NHWC", "NCHW"
 
 # --------------------------------------------------------------------------------------------- the right answers
@@ -127,7 +127,7 @@ def conv_plain_backward(rng: np.random.Generator, variant: Variant) -> Iterator[
 
 
 def many(rng: np.random.Generator, variant: Variant, stride: int, pad: int) -> Iterator[Case]:
-    """Yield cases with a million weights, too many for differences or a superposition of unit images."""
+    """Yield a case with a million weights, too many for differences or a superposition of unit images."""
     x, (W, b) = shown(rng.standard_normal((2, 6, 6, 256)), variant), filters(rng, (3, 3), 256, 448)
     args, right = (x, W, b, stride, pad), asked(conv, variant)
     yield Gradient("conv", "conv_backward", args, title="a million weights", right=right, large=True)

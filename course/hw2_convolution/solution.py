@@ -1,6 +1,6 @@
 """Assignment 2, convolution and pooling by hand. Write the functions below; the handout says what each one returns.
 
-Only NumPy may be imported. Never modify the inputs; float32 in gives float32 out.
+You may import only NumPy. Never modify the inputs; return float32 for float32 inputs.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from variant import layout as LAYOUT  # "NHWC": images (N, H, W, C); "NCHW": (N,
 
 # BEGIN SOLUTION
 def last(x):
-    """Return the images with their channels last; `first` is the inverse."""
+    """Return the images in the order NHWC; `first` is the inverse."""
     return x.transpose([LAYOUT.index(axis) for axis in "NHWC"])
 
 
@@ -64,7 +64,7 @@ def conv_backward(u, cache):
 
 
 def max_pool(x, size, stride, pad):
-    """Return the largest entry of each size x size window per channel, and a cache.  Padding is never the largest."""
+    """Return the largest entry of each size x size window per channel, and a cache.  Padding is never chosen."""
     # BEGIN SOLUTION
     X = padded(last(x), pad, -np.inf)
     w = windows(X, (size, size), stride)

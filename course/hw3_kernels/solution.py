@@ -1,6 +1,6 @@
 """Assignment 3, the kernels of a wide network. Write the functions below; the handout says what each one returns.
 
-NumPy and SciPy may be imported. Every array is float64. Never modify the inputs.
+You may import only NumPy and SciPy. Every array is float64. Never modify the inputs.
 """
 
 import numpy as np
@@ -153,7 +153,7 @@ def condition(K, f, known, y):
 
 
 def roughness(x, lags, draws, seed, w_std, b_std):
-    """Return the rms of f(x[i + lag]) - f(x[i]) around the circle x (N, 2): (2, K, draws), for NNGP and NTK."""
+    """Return the rms over i of f(x[i + lag]) - f(x[i]), (2, K, draws), for NNGP and NTK, K lags, a circle x (N, 2)."""
     # BEGIN SOLUTION
     found = []
     for kernel in kernels(x, x, 1, w_std, b_std):

@@ -24,7 +24,7 @@ KERNEL = an.kernel(mn.Sequential(mn.Dense(1, b_std=0.5), mn.ReLU(), mn.Dense(1, 
 """The kernel of one-hidden-layer networks, positive definite unless two inputs are equal."""
 
 WEIGHTS = tuple(k / 100 for k in range(30, 301) if abs(k - 100) > 9)
-"""Factors of the loss, one per student; the authors' factor 1 is not among them."""
+"""Factors of the loss; a student's is drawn from them. The authors' factor 1 is not among them."""
 
 TIMES = (0.0, 0.3, 4.0, 100.0)
 """Times from the start until little is left to learn, in units of 1 / (largest rate)."""

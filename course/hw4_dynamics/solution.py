@@ -1,6 +1,6 @@
 """Assignment 4, training in closed form. Write the functions below; the handout says what each one returns.
 
-NumPy and SciPy may be imported. Every array is float64. Never modify the inputs.
+You may import only NumPy and SciPy. Every array is float64. Never modify the inputs.
 """
 
 import numpy as np
@@ -78,14 +78,14 @@ def descent(K, y, lr, steps, f0):
 
 
 def predict(K, K_test, y, t, f0, f0_test):
-    """Return outputs (M, C) of gradient flow on M test inputs; K_test has your handout's layout, f0_test (M, C)."""
+    """Return the outputs (M, C) on M test inputs at time t of training; K_test as in your handout, f0_test (M, C)."""
     # BEGIN SOLUTION
     return f0_test + rows(K_test) @ (matrix(K, t) @ (y - f0))
     # END SOLUTION
 
 
 def weights(J, y, t, f0):
-    """Return theta_t - theta_0 (P,) of gradient flow, from J (N, P), y and f0 (N,)."""
+    """Return theta_t - theta_0 (P,) of gradient flow, given J (N, P), y (N,) and f0 (N,)."""
     # BEGIN SOLUTION
     return J.T @ (matrix(J @ J.T, t) @ (y - f0))
     # END SOLUTION
@@ -139,7 +139,7 @@ def own_kernel(x):
 
 
 def learning_curve(x, y, sizes, draws, seed):
-    """Return (2, K, draws): squared errors, and fractions misclassified, after training on N examples, N of K sizes."""
+    """Return the squared errors and the misclassified fractions, (2, K, draws), after training on each of K sizes N."""
     # BEGIN SOLUTION
     K, found = own_kernel(x), []
     for N in sizes:

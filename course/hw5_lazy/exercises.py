@@ -24,7 +24,7 @@ Variant = Mapping[str, Any]
 
 ACTIVATIONS = {"tanh": mn.Tanh, "sin": mn.Sin, "erf": mn.Erf}
 GAINS = tuple(k / 100 for k in range(60, 141) if abs(k - 100) > 4)
-"""Factors of the activation, one per student; the authors' factor 1 is not among them."""
+"""Factors of the activation; a student's is drawn from them. The authors' factor 1 is not among them."""
 SIZES = (("wide", 4, 3, 7), ("more examples than parameters", 9, 2, 2), ("one example, one neuron", 1, 3, 1))
 
 # --------------------------------------------------------------------------------------------- the right answers
@@ -230,7 +230,7 @@ def centred(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
 def learnt(rng: np.random.Generator, variant: Variant) -> tuple[str, tuple[Any, ...]]:
     """Return a training run on one example, after which both models fit it.
 
-    The models differ most during training, and are equal at the end.
+    The models differ most during training, and agree at the end.
     """
     x, y = problem(rng, 1, 3)
     W, a = parameters(rng, 3, 40)

@@ -1,4 +1,4 @@
-"""Make the experiment's data: twelve handwritten digits, eight principal components each, even or odd."""
+"""Make the experiment's data: twelve handwritten digits, eight principal components each, labelled even or odd."""
 
 import numpy as np
 

@@ -1,6 +1,6 @@
 """Assignment 5, lazy or learning. Write the functions below; the handout says what each one returns.
 
-NumPy and SciPy may be imported. Never modify the inputs; everything is float64.
+You may import only NumPy and SciPy. Never modify the inputs; everything is float64.
 """
 
 import numpy as np
@@ -57,7 +57,7 @@ def jvp(x, W, a, dW, da):
 
 
 def f_lin(x, W0, a0, W, a):
-    """Evaluate at (W, a) the network linearised at (W0, a0): (N,)."""
+    """Return the outputs (N,) at (W, a) of the network linearised at (W0, a0)."""
     # BEGIN SOLUTION
     return outputs(x, W0, a0) + jvp(x, W0, a0, W - W0, a - a0)
     # END SOLUTION
@@ -90,7 +90,7 @@ def train(x, y, W, a, lr, steps):
 
 
 def train_lin(x, y, W0, a0, lr, steps):
-    """Train the network linearised at (W0, a0) from this point; return its outputs as `train` does, (steps + 1, N)."""
+    """Train the network linearised at (W0, a0) from (W0, a0); return its outputs as `train` does, (steps + 1, N)."""
     # BEGIN SOLUTION
     rate = lr / len(y) if LOSS == "mean" else lr
     W, a, f = W0, a0, [outputs(x, W0, a0)]
@@ -103,7 +103,7 @@ def train_lin(x, y, W0, a0, lr, steps):
 
 
 def train_centred(x, y, W, a, alpha, lr, steps):
-    """Train F = alpha (f - f_0) at the rate lr / alpha^2; return F as `train` returns f, (steps + 1, N)."""
+    """Train F = alpha (f - f_0) at the rate lr / alpha^2; return F initially and after each step, (steps + 1, N)."""
     # BEGIN SOLUTION
     rate = (lr / len(y) if LOSS == "mean" else lr) / alpha**2
     f0 = outputs(x, W, a)

@@ -36,7 +36,7 @@ Triple = tuple[float, ...]
 PLACES = ("input", "hidden", "output")
 TENSORS = ("0.W", "2.W", "4.W")
 GAINS = tuple(k / 100 for k in range(60, 141) if abs(k - 100) > 4)
-"""Factors of the activation, one per student; the authors' factor 1 is not among them."""
+"""Factors of the activation; a student's is drawn from them. The authors' factor 1 is not among them."""
 LAST = 0.1
 """w_std of the output weights: f starts well below the targets."""
 SIZES: dict[str, tuple[int, int, int, int]] = {
@@ -93,7 +93,7 @@ def deviations(d: int, n: int, C: int, table: Table, variant: Variant) -> list[f
 
 
 def drawn(seed: int, n: int, s: int, d: int, C: int) -> list[Array]:
-    """Draw networks as the handout's `draw` does."""
+    """Draw the normal numbers of one network as the handout's `draw` does."""
     rng = np.random.default_rng([seed, n, s])
     return [rng.standard_normal(shape) for shape in ((d, n), (n, n), (n, C))]
 
@@ -168,7 +168,7 @@ def examined(b: Triple, c: Triple, by: Literal["sgd", "adam"]) -> tuple[mn.Coord
     """Return (the coordinate check of a table with a = 0, {quantity and tensor: the mistake}).
 
     The check is None if training diverges.  Four networks of each width usually reveal a wrong exponent.  Otherwise
-    more networks are drawn until all |h| and |dh| are certain.
+    more networks are drawn, up to 256, until all |h| and |dh| are certain.
     """
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((16, 8)), rng.standard_normal((16, 2))

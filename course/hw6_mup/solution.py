@@ -1,6 +1,6 @@
 """Assignment 6, one learning rate for every width. Write the functions below; the handout says what each one returns.
 
-Only NumPy may be imported. Never modify the inputs; everything is float64.
+You may import only NumPy. Never modify the inputs; everything is float64.
 """
 
 import numpy as np
@@ -115,7 +115,7 @@ def sizes(x, y, weights, table, lr, steps):
 
 
 def coordinate_check(x, y, widths, seeds, table, lr, steps, seed):
-    """Fit (2, 3) exponents of the width in `sizes`, by least squares over all widths and networks 0 ... seeds - 1."""
+    """Return the exponents (2, 3) of the width in `sizes`: least squares over all widths, networks 0 ... seeds - 1."""
     # BEGIN SOLUTION
     d, C = x.shape[1], y.shape[1]
     found = [[sizes(x, y, initial(seed, n, s, d, C, table), table, lr, steps) for s in range(seeds)] for n in widths]
@@ -160,7 +160,7 @@ def transfer(x, y, widths, seeds, rates, table, steps, seed):
 
 
 def feature_sizes(x, y, widths, seeds, tables, lr, steps, seed):
-    """Return sizes of h2 at the start, and of its change, under T tables: (T, 2, K, seeds), for K widths."""
+    """Return the sizes of h2 at the start and of its change, (T, 2, K, seeds), for T tables and K widths."""
     # BEGIN SOLUTION
     found = []
     for table in tables:

@@ -1,4 +1,4 @@
-"""Write every sum as an einsum."""
+"""Write every sum over an axis as an einsum."""
 
 import numpy as np
 import variant

@@ -1,4 +1,4 @@
-"""Use whole arrays, a table of layers as pairs of functions, and no caches except the inputs."""
+"""Use whole arrays, with the slopes of the activation as its cache, and logaddexp for the softmax."""
 
 import numpy as np
 from variant import activation, loss, weights

@@ -1,4 +1,4 @@
-"""Compute one output pixel at a time, as the formulas are written, with all examples and channels at once."""
+"""Compute one output pixel at a time, as the formulas are written, mostly with all examples and channels at once."""
 
 import numpy as np
 from variant import average, kernel, layout
@@ -17,7 +17,7 @@ def from_last(x):
 
 
 def pixels(H, L, size, stride, pad):
-    """Yield (i, j, rows, columns): every output pixel, and the part of the image that its window covers."""
+    """Yield (i, j, rows, columns, top, left): an output pixel, the image's part in its window, the window's corner."""
     for i in range(out_size(H, size[0], stride, pad)):
         for j in range(out_size(L, size[1], stride, pad)):
             top, left = i * stride - pad, j * stride - pad

@@ -7,7 +7,7 @@ CHANNELS = 3 if variant.layout == "NHWC" else 1
 
 
 def gathered(x, k, m, stride, pad, value):
-    """Return windows (N, H', W', C, k m), and the indices of their pixels in the padded image (H', W', k m)."""
+    """Return windows (N, H', W', C, k m), pixel indices (H', W', k m) into the padded image, and its shape."""
     X = np.moveaxis(x, CHANNELS, 3)
     X = np.pad(X, [(0, 0), (pad, pad), (pad, pad), (0, 0)], constant_values=value)
     H, L = X.shape[1:3]

@@ -19,7 +19,7 @@ def angles(x1, x2):
 
 
 def relu(K, s):
-    """Return E phi phi' and E of the slopes for ReLU; s : the products of the standard deviations."""
+    """Return E phi(u) phi(u') and E phi'(u) phi'(u') for ReLU; s : the products of the standard deviations."""
     there = s > 0
     with np.errstate(invalid="ignore", divide="ignore"):
         c = np.where(there, np.minimum(np.maximum(K / s, -1), 1), 0)

@@ -1,4 +1,4 @@
-"""Write every formula as a sum over eigenvectors, by einsum; the covariance of the last layer by its own formula."""
+"""Write most formulas as sums over eigenvectors, by einsum; the covariance of the last layer by its own formula."""
 
 import numpy as np
 from variant import layout, loss, trained
@@ -17,7 +17,7 @@ def eig(K):
 
 
 def learned(lam, t):
-    """Return 1 - exp(-lam t), at the loss's rate."""
+    """Return 1 - exp(-lam t), with lam divided by the loss's divisor."""
     if np.isinf(t):
         return np.where(lam > 0, 1.0, 0.0)
     return -np.expm1(-lam * t / (len(lam) if loss == "mean" else 1))

@@ -1,4 +1,4 @@
-"""Use one vector of all parameters, its Jacobian as a matrix, and the linearised descent in function space."""
+"""Use one vector of all parameters, the Jacobian as a matrix, and linearised descent in function space."""
 
 import numpy as np
 from scipy import special, stats

@@ -8,5 +8,5 @@ right = table
 def table():
     found = right()
     a, b, c = found["hidden"]
-    found["hidden"] = (a, b, c + 1)  # too small: only the first layer learns
+    found["hidden"] = (a, b, c + 1)  # too small: this layer hardly learns
     return found
