@@ -1,6 +1,6 @@
 """Compare each library's infinite-width kernels on difficult pairs of inputs with 50-digit reference values.
 
-The rows of x : (11, 16) are a vector u, vectors at angles .1 ... 1e-6 from u and from -u, the vector -u, and random
+The rows of x : (11, 16) are a vector u, four vectors at angles .1 ... 1e-6 from u, -u, two vectors near -u, and random
 vectors. The error of an entry is |k - k_true| / sqrt(k_true(x, x) k_true(x', x')). The report contains the largest
 error for each kind of pair. mpmath computes k_true from the inputs after rounding them to float32 or float64.
 """

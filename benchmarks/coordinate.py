@@ -4,8 +4,8 @@
 
 The network has three hidden tanh layers without biases. We train it for three steps of gradient descent on the squared
 error of 64 digits, in muP and in the standard parametrization. The PyTorch side uses `get_coord_data`, `MuSGD` and
-`MuReadout` of `mup` with base width 64. Hooks record each layer's output before the first step and after the last step.
-From these outputs we compute the root mean square of the final output and of its change. The exponents of both
+`MuReadout` of `mup` with base width 64. Hooks record each layer's output before every step and after the last step.
+From the first and last outputs we compute the root mean square of the last one and of the change. The exponents of both
 libraries come from the same fit. They are listed with half the width of the 95 % interval over seeds.
 """
 

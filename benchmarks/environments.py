@@ -1,7 +1,7 @@
 """Create the Python environments of the benchmarks: minintk uses the current one, each peer a virtual environment.
 
-A peer's environment is created when it is first needed. The environments are separate because each peer needs other
-versions of NumPy and SciPy than minintk.
+A peer's environment is created when it is first needed. The environments are separate because neural-tangents needs
+older versions of NumPy and SciPy than minintk.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def measure(one: rows.Work, dtype: str, device: str, budget: float, known: dict[Any, Any]) -> Seen:
-    """Compare a row with NumPy in float64, then time it for `budget` seconds and five runs (three if one takes 5 s).
+    """Compare a row with NumPy in float64, then time it for `budget` seconds, at least five runs (three if one > 5 s).
 
     known : the references computed so far, because several rows can have the same reference.
     """

@@ -123,10 +123,10 @@ class Measured:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Return the k-th smallest and the k-th largest ratio, which enclose the true median with high probability.
+        """Return the k-th smallest and the k-th largest ratio, a confidence interval for the true median.
 
         With n rounds, the interval misses this median with probability 2 P(B < k), where B is the number of heads in n
-        coin flips. We choose the largest k for which this probability is at most .07. With up to six rounds, the limits
+        coin flips. We choose the largest k with a probability of at most .07, or 1. With up to eight rounds, the limits
         are the smallest and the largest ratio.
         """
         ordered, n, k = sorted(self.ratios), len(self.ratios), 1

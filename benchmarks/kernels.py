@@ -1,8 +1,8 @@
 """Define rows for infinite-width NNGP and NTK kernels of fully connected and convolutional networks.
 
 One peer is neural-tangents, compiled. The other peer is the matrix product that every method needs. JAX's 64-bit flag
-is set for float64 and not for float32, because with the flag neural-tangents silently computes float32 in float64. Rows
-for image kernels in float32 also time neural-tangents in float64, because XLA's convolution of one channel takes five
+is set for float64 and not for float32, because with the flag neural-tangents silently computes float32 in float64. Most
+rows for pooled image kernels in float32 time neural-tangents in float64, as XLA's convolution of one channel takes five
 times as long in float32.
 """
 

@@ -101,7 +101,7 @@ def _gelu_dot(z: Array) -> Array:
 
 
 def _Phi(z: Array) -> Array:
-    from scipy.special import ndtr  # imported here because the peers' environments lack SciPy
+    from scipy.special import ndtr  # imported here because PyTorch's environment lacks SciPy
 
     return ndtr(z)
 

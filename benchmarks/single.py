@@ -244,7 +244,7 @@ CORNER = 8
 
 
 def ntk_answer(a: Arrays, *, net: Net, full: bool = False) -> Arrays:
-    """Return J J' : (N, N, C, C) if `full`, else 1/C sum_c J_c J_c' : (N, N), from the gradients of all outputs."""
+    """Return J J' : (n, n, C, C) if `full`, else 1/C sum_c J_c J_c' : (n, n), for the first n = CORNER examples."""
     from autograd import make_vjp
 
     x, y, weights, f = _reference(a, net)
