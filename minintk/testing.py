@@ -306,6 +306,8 @@ def check_layer(layer: s.Layer, shape: Sequence[int], parametrization: Parametri
     >>> check_layer(mn.Dense(4, b_std=0.5), (3,))
     >>> check_layer(mn.Flatten(), (2, 2, 3))
     """
+    if not getattr(vars(kind := type(layer)).get("__dataclass_params__"), "frozen", not kind.__annotations__):
+        raise TypeError(f"{kind.__name__} expects @dataclass(frozen=True) before its class")
     try:
         _laws(layer, shape, parametrization)
     except Exception as error:
@@ -319,20 +321,17 @@ def check_layer(layer: s.Layer, shape: Sequence[int], parametrization: Parametri
 
 
 def _laws(layer: s.Layer, shape: Sequence[int], parametrization: Parametrization | None) -> None:
-    shape = tuple(shape)
-    after = out_shape(layer, shape)
+    after = out_shape(layer, shape := tuple(shape))
     end = [s.Flatten()] if len(after) > 1 else []
     networks = [
         s.Sequential(layer, *end, s.Dense(2)),
         s.Sequential(weights(shape), layer, weights(after), *end, s.Dense(2)),
         s.Sequential(weights(shape), layer, *end),
     ]
-    if after == shape:
-        networks.append(s.Sequential(weights(shape), s.Residual(layer), *end, s.Dense(2)))
+    networks += [s.Sequential(weights(shape), s.Residual(layer), *end, s.Dense(2))] * (after == shape)
     for number, spec in enumerate(networks):
         rng = np.random.default_rng(number)
-        network = Network(spec, shape, parametrization)
-        x = rng.standard_normal((4, *shape))
+        network, x = Network(spec, shape, parametrization), rng.standard_normal((4, *shape))
         theta = network.init(rng, ensemble=2)
         theta += 0.5 * rng.standard_normal(theta.shape)  # moves biases away from zero
         check_model(network, theta, x, rng)

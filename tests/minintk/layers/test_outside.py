@@ -72,6 +72,21 @@ def test_a_layer_obeys_the_laws() -> None:
     testing.check_layer(Scale(), (3,))
 
 
+def test_a_layer_without_a_frozen_dataclass_is_refused() -> None:
+    """Its arguments would be ignored, or it could not be hashed."""
+
+    class Forgotten(mn.ReLU):
+        slope: float = 0.0
+
+    @dataclass(frozen=False)
+    class Changing(mn.spec.Layer):
+        slope: float = 0.0
+
+    for layer in (Forgotten(), Changing()):
+        with pytest.raises(TypeError, match=r"expects @dataclass\(frozen=True\) before its class"):
+            testing.check_layer(layer, (3,))
+
+
 @pytest.mark.parametrize(
     "spec",
     [
