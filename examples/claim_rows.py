@@ -33,6 +33,11 @@ class Row:
     agrees: Claim | None = None
     why: str = ""
 
+    def __post_init__(self) -> None:
+        """Raise TypeError unless `agrees` is a claim."""
+        if not isinstance(self.agrees, Claim | None):
+            raise TypeError(f"Row(agrees=...) expects a claim, such as near(...) or at_most(...), got {self.agrees!r}")
+
     def kept(self) -> dict[str, Any]:
         """Return the row as a dictionary, including its verdict, its rule and, for an undecided row, `Claim.more`."""
         tested = self.agrees or Claim("", ((1.0, 1.0),))

@@ -52,6 +52,34 @@ def counted(resuming: Any, stop: int = 1000) -> tuple[list[Any], int]:
         return [], len(read)
 
 
+def test_another_work_does_not_continue_the_runs(resuming: Any, tmp_path: Path) -> None:
+    """Comments and docstrings may change, formulas may not."""
+    same_work = importlib.import_module("running").same_work
+
+    def works() -> list[Any]:
+        def work(width: int, seed: int) -> float:
+            """One run."""
+            return 1.0 / width + seed
+
+        first = work
+
+        def work(width: int, seed: int) -> float:  # type: ignore[no-redef]
+            return 1.0 / width + seed  # the same
+
+        second = work
+
+        def work(width: int, seed: int) -> float:  # type: ignore[no-redef]
+            return 7.0 / width + seed
+
+        return [first, second, work]
+
+    first, second, third = works()
+    for one in (first, second, first):
+        same_work(one, tmp_path / "s.runs" / "work.source")
+    with pytest.raises(SystemExit, match="made by another `work`: use another --out"):
+        same_work(third, tmp_path / "s.runs" / "work.source")
+
+
 def test_snapshots_go_on_where_they_were(resuming: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     whole, every = counted(resuming)
     assert every == len(whole) == 31
