@@ -10,16 +10,14 @@ from typing import Any
 from ledger import ledger, undecided
 
 PAPERS = {
-    "Lee et al.": "Lee et al. 2019: wide networks of any depth evolve as linear models",
-    "Geiger et al.": "Geiger et al. 2020: disentangling feature and lazy training",
-    "Samarin et al.": "Samarin et al. 2022: feature learning against random features",
-    "terative linearis": "Iterative linearised training",
-    "Pleiss": "Pleiss, lecture 11: spectral muP",
+    "Lee et al.": ("lee", "Lee et al. 2019: wide networks of any depth evolve as linear models"),
+    "Geiger et al.": ("geiger", "Geiger et al. 2020: disentangling feature and lazy training"),
+    "Samarin et al.": ("samarin", "Samarin et al. 2022: feature learning against random features"),
+    "terative linearis": ("iterative", "Iterative linearised training"),
+    "Pleiss": ("mup", "Pleiss, lecture 11: spectral muP"),
 }
-"""A mapping {phrase in a script's docstring: title of the paper}."""
-PAGES = dict(zip(PAPERS.values(), ("lee", "geiger", "samarin", "iterative", "mup"), strict=True)) | {
-    "Other claims": "other"
-}
+"""A mapping {phrase in a script's docstring: (name of the page, title of the paper)}."""
+PAGES = {title: page for page, title in PAPERS.values()} | {"Other claims": "other"}
 """A mapping {title of the paper: name of its page}."""
 DATA = {"digits": "8 x 8 digits", "mnist": "MNIST", "cifar10": "CIFAR-10"}
 OF = {"seeds": "seeds", "images": "test images", "both": "seeds and test images", "": ""}
@@ -142,9 +140,9 @@ def by_paper(results: dict[str, dict[str, Any]], docs: dict[str, str]) -> dict[s
     """Return {title of the paper: {key: result}}, in the order of PAPERS."""
     groups: dict[str, dict[str, dict[str, Any]]] = {}
     for key, found in results.items():
-        paper = next((title for says, title in PAPERS.items() if says in docs[found["script"]]), "Other claims")
+        paper = next((title for says, (_, title) in PAPERS.items() if says in docs[found["script"]]), "Other claims")
         groups.setdefault(paper, {})[key] = found
-    return {paper: groups[paper] for paper in (*PAPERS.values(), "Other claims") if paper in groups}
+    return {paper: groups[paper] for paper in PAGES if paper in groups}
 
 
 def sections(groups: dict[str, dict[str, dict[str, Any]]], docs: dict[str, str]) -> str:
