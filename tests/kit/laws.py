@@ -43,7 +43,7 @@ def plain(spec: mn.spec.Layer, shape: tuple[int, ...]) -> mn.Network:
 
 
 def chain(*activations: mn.spec.Activation) -> mn.Network:
-    """Build a network in which every layer has four features, with every kind of bias and shortcut.
+    """Build a network with four features in all but the last two layers, and every kind of bias and shortcut.
 
     With equal widths, a transposed weight matrix has the right shape, so only a law can detect the transposition.
     """
@@ -154,7 +154,7 @@ def loss_cotangents() -> None:
 
 
 def steps(model: mn.Model, theta: Array, count: int = 12, **options: Any) -> Array:
-    """Train on the squared loss, and return theta after each step."""
+    """Train on the squared loss, and return theta initially and after each step."""
     options = {"optimizer": mn.SGD(lr=0.005), "loss": mn.mse} | options
     return np.stack([snap.theta for snap in mn.train(model, theta, X, Y, steps=count, **options)])
 
@@ -182,7 +182,7 @@ def untouched() -> None:
 
 
 def epochs() -> None:
-    """mini-batches cover each epoch once"""
+    """mini-batches contain each example once per epoch"""
     net, theta = points()[0]
     run = mn.train(
         net, theta, X, Y, loss=mn.mse, optimizer=mn.SGD(lr=1e-300), steps=20, batch_size=1, rng=np.random.default_rng(0)

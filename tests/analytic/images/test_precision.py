@@ -110,11 +110,11 @@ def test_images_that_are_equal_stay_so_behind_a_series(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("ratio", [1e2, 1e4, 1e6])
 def test_bright_next_to_dim_images(ratio: float) -> None:
-    """The error is at most the ratio of the image sizes times the precision."""
+    """If image sizes differ by a factor, errors are below 20 roundings times this factor (without ReLU)."""
     x = some()
     x[:2] *= ratio
-    spec = mn.Sequential(BIASED, mn.Erf(), CONV, mn.ReLU(), mn.Flatten(), mn.Dense(1))
-    assert max(image_errors(an.kernel(spec).both(x), image_kernels(spec, x))) < 4e-16 * ratio + 4e-9
+    spec = mn.Sequential(BIASED, mn.Erf(), CONV, mn.Erf(), mn.Flatten(), mn.Dense(1))
+    assert max(image_errors(an.kernel(spec).both(x), image_kernels(spec, x))) < 4e-15 * ratio
 
 
 @pytest.mark.parametrize("ratio", [1e2, 1e4, 1e6, 1e10])

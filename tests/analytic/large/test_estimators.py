@@ -174,7 +174,7 @@ def test_weights_are_repetitions(how: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("weight", [None, WEIGHTS], ids=["plain", "weighted"])
 def test_the_ridge_is_that_of_the_least_left_out_error(weight: Any) -> None:
-    """Each ridge is compared with a separate fit, whose leave-one-out errors the test above checks."""
+    """Each ridge is compared with a separate fit. The tests above check the leave-one-out errors of such fits."""
     x, y = digits(30)
     y = y + np.random.default_rng(0).standard_normal(30)
     w = np.ones(30) if weight is None else weight

@@ -203,7 +203,7 @@ def test_each_entry_is_computed_once(way: str) -> None:
 
 
 class Negative:
-    """A negative matrix, which is not a kernel."""
+    """The negative of the NTK, which is not a kernel."""
 
     def nngp(self, x1: Array, x2: Array | None = None) -> Array:
         return -KERNEL.ntk(x1, x2)

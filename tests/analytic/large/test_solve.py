@@ -74,8 +74,8 @@ def test_coefficients_are_those_of_scipy(tmp_path: Path, dtype: str, stored: boo
 
 
 @pytest.mark.parametrize("wrong", ["ridge", "last row", "sign"])
-def test_the_residual_tells_wrong_from_right(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A preconditioner changes only the number of steps. An error in the product changes the answer."""
+def test_an_error_in_the_product_changes_the_answer(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error in the preconditioner would change only the number of steps."""
     x, y, _ = data(60)
     a = by_scipy(x, y, RIDGE, KERNEL.ntk(x))
     product = Gram.product

@@ -24,7 +24,6 @@ from tests.kit.montecarlo import limit
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(0)
 X, Y = RNG.standard_normal((4, 3)), np.array([[1.0], [-1.0], [1.0]])  # three training points and one test point
-PROBES = RNG.standard_normal((3, 4, 4))  # vectors over the examples, in place of indices
 
 
 def spec(hidden: int, n: int = 1, phi: mn.spec.Activation | None = None, b_std: float = 0.3) -> mn.Sequential:
@@ -124,7 +123,7 @@ def one_neuron(phi: mn.spec.Activation) -> dict[str, Array]:
     """Return the moments at width 1, by quadrature over the neuron's two weights and its bias.
 
     With one hidden layer O3 and O4 are sums over independent neurons, so n times each moment is the same at every
-    width.  O3 and O4 are computed by finite differences along J', with errors of 1e-5.
+    width. O3 and O4 are computed by finite differences along J', with errors of 1e-5.
     """
     which, x, h = neuron(phi), NEURON, 1e-3
     grids = [np.polynomial.hermite_e.hermegauss(order) for order in (28, 28, 3)]  # degree 4 in the output weight
@@ -281,7 +280,7 @@ def kernels_at_start(n: int, members: int = 500_000) -> Array:
 
 
 def start_law() -> None:
-    """E Theta and Var Theta equal those of networks, extrapolated from n = 16 by 2 m(2n) - m(n) = m + O(1/n^2)."""
+    """E Theta and Var Theta equal those of networks, extrapolated from n = 16, 32: 2 m(2n) - m(n) = m + O(1/n^2)."""
     found = an.width_correction(ONE, np.ones((1, 1)), np.ones((1, 1))).moments
     claims = np.stack([found.theta.ravel(), found.cov.ravel()], axis=1)
     narrow, wide = kernels_at_start(16), kernels_at_start(32)
@@ -387,7 +386,7 @@ def test_huge_targets_have_the_correction_that_is_cubic_in_y() -> None:
 
 
 def test_tiny_targets_have_the_correction_that_is_linear_in_y() -> None:
-    """Below 1e-8, y^3 is negligible, so the correction is linear in y down to the smallest float64 numbers."""
+    """Below 1e-8, y^3 is negligible, so the correction is linear in y, here from 1e-9 down to 1e-200."""
     found = [an.width_correction(spec(1), X, y * np.arange(1.0, 5.0)[:, None], samples=64) for y in (1e-9, 1e-200)]
     (_, first, error), (_, tiny, small) = (one.predict(2.0) for one in found)
     np.testing.assert_allclose(tiny / 1e-200, first / 1e-9, rtol=1e-6)

@@ -27,7 +27,7 @@ Array = np.ndarray[Any, Any]
 
 QUICK: dict[str, Any] = {"widths": (32, 64, 128, 256), "depth": 1, "activations": ("erf",), "seeds": 16}
 LESS = QUICK | {"widths": (32, 64, 128), "seeds": 8}
-"""Enough to detect large errors."""
+"""Settings that suffice to detect large errors."""
 
 
 # ------------------------------------------------------------------------------------------ diagnostics
@@ -167,7 +167,7 @@ def test_moments_are_those_of_gradient_descent_step_by_step(given: Any) -> None:
 
 
 def test_moments_of_the_last_layer_alone(given: Any) -> None:
-    """Check the moments with K in place of Theta, for fixed features and a trained last layer."""
+    """Check both moments with K in place of Theta, for fixed features and a trained last layer."""
     K, Theta = an.kernel(network_spec("erf", 8, 2)).both(given.points)
     N, lr = N_TRAIN, 0.3
     update = np.eye(len(K))
@@ -176,7 +176,10 @@ def test_moments_of_the_last_layer_alone(given: Any) -> None:
     how: Any = {"kind": "nngp", "cov": True}
     mean, cov = trained(K, Theta, given.y, lr).predict(np.arange(len(K)), np.array([20]), **how)
     np.testing.assert_allclose(cov[0], B @ K @ B.T, atol=1e-12)
-    assert mean.shape == (1, len(K), 1)
+    want = np.zeros((len(K), 1))
+    for _ in range(20):
+        want -= lr / N * K[:, :N] @ (want[:N] - given.y)
+    np.testing.assert_allclose(mean, want[None], atol=1e-12)
 
 
 def test_moments_of_small_steps_are_those_of_the_flow(given: Any) -> None:
@@ -312,7 +315,7 @@ def test_a_run_finds_nothing_against_the_theory(result: verify.Result) -> None:
 
 
 def test_every_check_is_printed(result: verify.Result, capsys: pytest.CaptureFixture[str]) -> None:
-    """The terminal shows one row for each check, and the linearised network's row if only this check fails."""
+    """The terminal shows one row for each check. If only the linearised network fails, its row says "fail"."""
     command._show(result)
     rows = re.findall(r"(pass|undecided) *$", capsys.readouterr().out, re.MULTILINE)
     assert len(rows) == len(result.verdicts)
@@ -335,7 +338,7 @@ def test_every_activation_runs(activation: str) -> None:
 
 
 def wrong_kernel(self: Kernel, x: Array) -> Both:
-    """Return Theta multiplied by 1.3."""
+    """Return K, and Theta multiplied by 1.3."""
     K, Theta = right_kernels(self, x)
     return Both(K, 1.3 * Theta)
 

@@ -215,7 +215,7 @@ def test_refusals(x: Any, y: Any, error: Any) -> None:
         examine(net, net.init(np.random.default_rng(0), ensemble=2), X, Y)
     theta = net.init(np.random.default_rng(0))
     one = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (64,))
-    with pytest.raises(NotImplementedError, match="Hinge.* has no second derivative"):
+    with pytest.raises(NotImplementedError, match=r"Hinge.* has no second derivative"):
         examine(one, one.init(np.random.default_rng(0)), X, np.sign(Y[:, :1] - 0.5), loss=mn.hinge)
     with pytest.raises(TypeError):
         examine(cast(Any, mn.Linearized(net, theta)), theta, X, Y)
