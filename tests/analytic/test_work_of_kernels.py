@@ -76,9 +76,9 @@ def test_of_a_symmetric_matrix_one_half_is_computed() -> None:
 
 
 def test_rows_that_one_tile_needs_are_not_copied() -> None:
-    """For a cross kernel with few columns, x1 is prepared tile by tile.
+    """If the kernel has few columns (8), x1 is prepared tile by tile.
 
-    For a square kernel, it is prepared in one pass.
+    If it has many (300), x1 is prepared in one pass.
     """
     x = np.random.default_rng(0).normal(size=(8000, 300)).astype(np.float32)
     kernel = an.kernel(fully_connected(mn.ReLU()))
@@ -269,7 +269,7 @@ def test_float32_stays_float32() -> None:
 
 
 def test_memory_of_an_image_kernel_does_not_grow_with_the_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check the memory besides the result and besides the images that two threads prepare for a tile."""
+    """On two threads without Numba, the peak for 40 images is below 1.4 times the peak for 24 images."""
     for module in ("minintk.threads", "analytic.images.engine"):
         monkeypatch.setattr(f"{module}.cores", lambda: 2)
     if (faster := through("kernels")) is not None:

@@ -1,4 +1,4 @@
-"""Test that a published solution earns nothing, and a neighbour's solution only points that no variant changes."""
+"""Test that a published solution earns nothing, and a neighbour's solution at most half of the points."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -39,7 +39,7 @@ def graded(folder: Path, text: str, seed: str) -> Grade:
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in ("hw1", "hw3") else pytest.mark.slow) for n in SAME])
 def test_a_neighbours_solution_earns_nothing_that_its_variant_changes(name: str) -> None:
-    """A neighbour's solution earns only the exercises in `SAME`.
+    """A neighbour's solution earns only the exercises in `SAME`, and half of those in `HALF`.
 
     Two students always differ in their numbers or in their order of axes. All other choices may agree by chance.
     """

@@ -178,7 +178,7 @@ def test_rows_of_very_different_norms(xp: Any, dtype: str, phi: mn.spec.Layer) -
 
 
 def test_steep_activations_and_the_error(xp: Any, dtype: str) -> None:
-    """The kernels and `Kernel.error` are accurate near c = 1 and c = -1, where a truncated series would be wrong."""
+    """The kernels and `Kernel.error` equal NumPy's near c = 1 and c = -1, where a truncated series would be wrong."""
     x = regression()[0]
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     x[1], x[2], x[3] = x[0], -x[0], x[0] + 1e-2 * x[4]

@@ -1,4 +1,4 @@
-"""Choose the array libraries of the device tests: all available libraries, or the library named in MININTK_TEST_ARRAYS.
+"""Choose the array libraries of the tests: all available libraries, or the library named in MININTK_TEST_ARRAYS.
 
     MININTK_TEST_ARRAYS=cupy python -m pytest tests/device/test_device.py         # numpy, standin or cupy
 

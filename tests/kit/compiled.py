@@ -45,7 +45,7 @@ def compile_text(name: str, text: str, *flags: str) -> Any:
 def library(name: str, inputs: str, outputs: str, body: str, dtype: str) -> Any:
     """Compile the C function `run`, which executes the body for each entry i.
 
-    All arguments of `run` are pointers. The body writes an index only for raw arguments.
+    All arguments of `run` except the number of entries are pointers. The body writes an index only for raw arguments.
     """
     arguments, loads = [], []
     for kind, declared in (("const ", inputs), ("", outputs)):
@@ -79,7 +79,7 @@ def declarations(text: str) -> list[tuple[bool, str, str]]:
 class Kernel:
     """A kernel that is called like CuPy's ElementwiseKernel.
 
-    Inputs come first, then outputs. Inputs are broadcast, and Python numbers are cast.
+    Inputs come first, then outputs. Inputs that are not raw are broadcast, and Python numbers are cast.
     """
 
     def __init__(self, name: str, inputs: str, outputs: str, body: str) -> None:
@@ -97,7 +97,7 @@ class Kernel:
             wanted = np.dtype(np.int32) if ctype == "int" else dtype
             assert not isinstance(value, np.ndarray) or value.dtype == wanted, name
             a = np.asarray(value, dtype=wanted)
-            # Inputs are always copied. CuPy passes references, so the source must not read an input after writing.
+            # Outputs get arrays of their own. CuPy passes references, so a source must not read inputs after writing.
             a = np.ascontiguousarray(a if raw else np.broadcast_to(a, shape))
             kept.append(a)
             pointers.append(ctypes.c_void_p(a.ctypes.data))
@@ -186,9 +186,9 @@ def block_library(source: str, name: str) -> Any:
 
 
 class Blocks:
-    """A kernel that is called like `minintk.arrays.raw_kernel`.
+    """A kernel that is called like a result of `minintk.arrays.raw_kernel`.
 
-    Every order of the threads must give the same result.
+    Both orders of the threads, forward and backward, must give the same result.
     """
 
     name = "planes"

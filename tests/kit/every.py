@@ -21,7 +21,7 @@ WRONG_ON_PURPOSE = "analytic.verify."
 
 @cache
 def load() -> None:
-    """Import every module of both packages, except modules that need a package that is not installed."""
+    """Import every module of both packages, except __main__, conftest and modules that need a missing package."""
     for package in (mn, analytic):
         for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
             if not module.name.endswith(("__main__", "conftest")):
@@ -40,7 +40,7 @@ def descendants(base: Any) -> Iterator[Any]:
 
 
 def every(base: Any) -> list[Any]:
-    """Return the concrete public subclasses of `base` in both packages, sorted by name. Test classes are excluded."""
+    """Return the concrete public subclasses of `base` in both packages by name, except those with deliberate errors."""
     load()
     found = {kind for kind in descendants(base) if kind.__module__.startswith(("minintk.", "analytic."))}
     right = {kind for kind in found if not kind.__module__.startswith(WRONG_ON_PURPOSE)}
@@ -52,7 +52,7 @@ def every(base: Any) -> list[Any]:
 
 CONV, NUMBER = partial(mn.Conv2d, b_std=0.2), 0.6
 ARGUMENTS: dict[str, Any] = {"float": NUMBER, "int": 3, "tuple[float, ...]": (0.3, -0.8, 0.2, 0.1)}
-"""An argument for each type of field. A second example sets the float fields that have a default to NUMBER."""
+"""An argument for each type of field. A second example sets float fields with defaults to NUMBER (`low`: -NUMBER)."""
 
 MORE: dict[str, list[tuple[Any, tuple[int, ...]]]] = {
     "AvgPool": [

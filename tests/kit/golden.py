@@ -1,6 +1,6 @@
-"""State the origin of every reference value recorded in the tests, and recompute it in high precision.
+"""State the origin of recorded reference values, and recompute them in high precision, except those of torch.
 
-    python3 make.py python tests/kit/golden.py        recomputes all values, and compares
+    python3 make.py python tests/kit/golden.py        recomputes these values, and compares
 
 Unless noted otherwise, neural-tangents 0.6.5 computed each number first, in float64. Each number is given here with ten
 decimals. Below, it is recomputed with mpmath in DIGITS digits, or in extended precision if it comes from

@@ -58,7 +58,7 @@ def grouped_convolution(layer: more.GroupedConv2d, x: Array, W: Array, b: Array 
 
 
 def adaptive(x: Array, size: tuple[int, int]) -> Array:
-    """Return the mean of each window i, which contains the pixels from floor(i H / H') to ceil((i + 1) H / H')."""
+    """Return the mean of each window i, which contains the pixels floor(i H / H') <= p < ceil((i + 1) H / H')."""
     _, H, W, _ = x.shape
     y = np.zeros((len(x), *size, x.shape[-1]))
     for i in range(size[0]):

@@ -140,7 +140,7 @@ def settled(before: dict[str, Any], patience: int = 60_000) -> dict[str, Any]:
 
 
 INLINED = sys.version_info[:2] in ((3, 12), (3, 13))
-"""True if an error that a tracer raises where an inlined comprehension jumps back skips `__exit__`.
+"""True on Python 3.12 and 3.13: a tracer's error at the jump back of an inlined comprehension skips `__exit__`.
 
 Errors of signal handlers do not skip it there.
 """
@@ -186,7 +186,7 @@ CLEANING = {"wait", "end", "__exit__", "_leave"}
 
 
 def cleaning(frame: FrameType) -> bool:
-    """Return True if the frame is in a function of CLEANING, or at the line where `parallel` calls `end`."""
+    """Return True if the frame is in a function of CLEANING, or at a line `finally:` or `job.end()`."""
     if frame.f_code.co_filename != threads.__file__:
         return False
     line = linecache.getline(threads.__file__, frame.f_lineno).strip()
@@ -201,7 +201,7 @@ def working(frame: FrameType) -> bool:
 def guest_inside(host: Host, right: str, guests: dict[str, tuple[Host, str]], k: int) -> int:
     """Call all guests at line k of the host, which may be a clean-up block, and check results and state.
 
-    Return the number of lines of the host.
+    Return the number of lines counted: k, or less if the host has fewer lines.
     """
     before, wrong = left(), list[str]()
 
@@ -218,7 +218,7 @@ def guest_inside(host: Host, right: str, guests: dict[str, tuple[Host, str]], k:
 def left_by_error(host: Host, right: str, k: int, where: Callable[[FrameType], bool] = working) -> int:
     """Raise an error at line k of the host, and check the state and the result of the next call.
 
-    Return the number of lines of the host, or 0 if the error ended the host.
+    Return the number of lines counted, at most k, or 0 if the error ended the host.
     """
     before, count = left(), 0
 

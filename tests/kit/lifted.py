@@ -1,4 +1,4 @@
-"""Define torch networks that contain all modules that can be lifted. A formula gives their tensors."""
+"""Define torch networks that contain most kinds of modules that can be lifted. A formula gives their tensors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Host = np.ndarray[Any, Any]
 
 
 def images(nn: Any) -> Any:
-    """Build a network with every kind of layer, for images of shape (3, 15, 16)."""
+    """Build a network of many kinds of modules, for images of shape (3, 15, 16)."""
     return nn.Sequential(
         nn.Conv2d(3, 4, (3, 5), stride=(2, 1), padding=(1, 2)), nn.BatchNorm2d(4), nn.GELU(),
         nn.Sequential(nn.Conv2d(4, 5, 3, padding="same", bias=False), nn.LeakyReLU(0.1)), nn.MaxPool2d(2),

@@ -29,7 +29,7 @@ def drawn(W: DeferredGaussian, rng: np.random.Generator) -> Array:
 def group_and_network(
     spec: mn.Sequential, x: Array, y: Array, *, n: int, steps: int, gamma0: float, lr: float | mn.SGD | mn.Adam
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    """Return (f, ntk) after each step of a group of n samples, and of `mn.train` from the group's initial weights."""
+    """Return (f, ntk), initially and after each step, of n samples and of `mn.train` from their initial weights."""
     rng = np.random.default_rng(0)
     by: Any = check_optimizer(lr)
     U, size, Vt = np.linalg.svd(x / sqrt(x.shape[1]), full_matrices=False)
@@ -85,7 +85,7 @@ def by_tangents(
     x: Array, y: Array, *, gamma0: float, lr: float, steps: int, samples: int, seed: int, boundary: bool = True,
     echo: float = 1.0,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """Return f : (steps + 1, N) and Phi^2 : (steps + 1, N, N) for two hidden erf layers and one output, with w_std = 1.
+    """Return f - f_0 : (steps + 1, N), Phi^2 : (steps + 1, N, N) for two hidden erf layers and one output, w_std = 1.
 
     The function solves the equations in the docstring of `analytic.limits.nonlinear` and shares no code with the
     library. Growing Cholesky factors generate the Gaussian fields. Each sample carries its tangents d phi / dr and

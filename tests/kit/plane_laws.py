@@ -30,7 +30,7 @@ SMOOTH = mn.Erf(), mn.GELU(), mn.Sin(1.0, 0.8, 0.3), mn.Gaussian(1.0, -0.3), mn.
 def plane_cases(draw: st.DrawFn, phis: tuple[mn.spec.Layer, ...] = KINKED + SMOOTH) -> tuple[mn.Sequential, Array]:
     """Draw a spec whose first layers can be computed offset by offset, and three images.
 
-    Some images are equal, opposite or close to each other.
+    Some images are equal, opposite or close to each other, or constant.
     """
     shape, pick, some = (
         draw(st.sampled_from([(4, 5, 2), (6, 3, 2), (1, 7, 2), (9, 8, 3)])),

@@ -22,7 +22,7 @@ CLOSED = [
 
 
 def inputs(norms: str, dtype: str) -> tuple[Array, Array]:
-    """Return rows, some nearly parallel, with equal norms ("one") or different norms ("zeros": one row is zero)."""
+    """Return two sets of rows, some nearly parallel, with equal ("one") or different norms ("zeros": a zero row)."""
     x = np.random.default_rng(0).standard_normal((130, 24))
     x[1], x[2], x[3] = x[0] + 1e-4, -x[0], 2 * x[0]
     if norms == "one":

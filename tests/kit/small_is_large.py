@@ -1,4 +1,4 @@
-"""Set the thresholds of the fast paths to zero, so that small networks use all fast paths, with two cores."""
+"""Change the thresholds of the fast paths, so that small networks use all fast paths, with two cores."""
 
 from __future__ import annotations
 

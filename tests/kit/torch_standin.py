@@ -80,7 +80,7 @@ class Linear(Module):
 
 
 def module(name: str, **options: Any) -> type[Module]:
-    """Return a stand-in class with the name, the options and the `__module__` of a torch.nn class."""
+    """Return a stand-in class with the name and the options of a torch.nn class, in a module of torch.nn.modules."""
     kind = type(name, (KINDS.get(name.rstrip("12d"), Module),), {"options": options, "forward": lambda self, x: x})
     kind.__module__ = f"torch.nn.modules.{name.lower()}"
     return kind
@@ -157,6 +157,6 @@ nn = SimpleNamespace(
         for name in ("Identity", "ReLU", "SiLU", "Tanh", "Sigmoid", "Softmax", "ReLU6", "Hardswish", "Hardsigmoid")
     },
 )
+"""The stand-in for torch.nn."""
 for kind in (Sequential, Linear):
     kind.__module__ = "torch.nn.modules.container"
-"""The stand-in for torch.nn."""

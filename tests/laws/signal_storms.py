@@ -1,11 +1,11 @@
-"""Send storms of signals to public calls: SIGALRM raises an error, like a time limit, and SIGUSR1 calls the library,
-like a progress report.
+"""Send storms of signals to public calls.
 
     python3 make.py python tests/laws/signal_storms.py 10000 [seed]
 
-A storm is one call of a host (see `guests`) during which both signals arrive at random times. The call must return its
+A storm is one call of a host (see `guests`) during which signals of one kind, or of both, can arrive at random times.
+SIGALRM raises an error, like a time limit. SIGUSR1 calls the library, like a progress report. The call must return its
 usual bits or raise the error, and leave all state unchanged. The next call must return its usual bits. The script
-prints failures. It exits with 1 after a failure, or if a call hangs for a minute.
+prints how often each outcome occurred. It exits with 1 after a failure, or if a call hangs for a minute.
 """
 
 from __future__ import annotations

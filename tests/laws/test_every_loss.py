@@ -134,7 +134,7 @@ def precise(loss: Any, seed: int) -> None:
 
 
 def refuses(loss: Any, seed: int) -> None:
-    """Check that integers, class numbers, wrong shapes and empty batches raise errors.
+    """Check that integers, float16, NaN in targets, wrong shapes and empty batches raise errors.
 
     Without an error, (N, 1) - (N,) would broadcast to (N, N).
     """
@@ -165,7 +165,7 @@ def raises(error: type[Exception], words: str, call: Callable[..., Any], *argume
 
 
 def is_data(loss: Any, seed: int) -> None:
-    """Check that an unpickled loss equals the original, and that a checkpoint detects changed settings."""
+    """An unpickled loss equals the original, a checkpoint detects changed settings, and bad settings raise errors."""
     again = pickle.loads(pickle.dumps(loss))  # noqa: S301
     f, y, _ = drawn(loss, seed)
     assert again == loss

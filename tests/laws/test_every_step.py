@@ -1,6 +1,6 @@
-"""Test laws of every step of the kernel recursion, found among the subclasses of `Step`, in kernels that use it.
+"""Test laws of the kernel recursion on the example layers of `every`. Every subclass of `Step` must occur in them.
 
-The kernels of a new layer or activation are also compared with the mean kernels of finite networks.
+Kernels of layers that are exact at every width are also compared with the mean kernels of finite networks.
 """
 
 from __future__ import annotations

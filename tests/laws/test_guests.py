@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 from minintk import threads
 from tests.kit.guests import STORES, Host, cleaning, guest_inside, hosts, left_by_error, stopped
 
-THOROUGH = ("pool", "step")  # every line of these hosts is tested
+THOROUGH = ("pool", "step")  # slow tests stop these hosts at every line
 OTHERS = (
     "train", "train a coupled batch", "fit", "empirical kernel", "kernel of points", "kernel of images",
     *["store"] * STORES,
@@ -66,7 +66,7 @@ def test_an_exception_leaves_nothing_behind(name: str, house: House) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*THOROUGH, *OTHERS])
 def test_a_guest_changes_nothing_at_many_lines(name: str, house: House) -> None:
-    """Call all guests at every line of the hosts `pool` and `step`, and at 2,000 lines of the other hosts."""
+    """Call all guests at every line of the hosts `pool` and `step`, and at 2,000 lines of all other hosts together."""
     host, right, guests = house
     for k in sample(name, host, 10**9 if name in THOROUGH else 2000 // len(OTHERS)):
         guest_inside(host, right, guests, k)

@@ -196,7 +196,7 @@ def test_centring_scales_the_kernel_by_alpha_squared(case: Case, alpha: float) -
 
 
 def run(model: mn.Model, theta: Array, x: Array, y: Array, lr: float, steps: int, momentum: float = 0.0) -> Array:
-    """Train on the squared loss, and return theta after each step : (steps + 1, [E], P)."""
+    """Train on the squared loss, and return theta initially and after each step : (steps + 1, [E], P)."""
     optimizer = mn.SGD(lr=lr, momentum=momentum)
     run = mn.train(model, theta, x, y, loss=mn.mse, optimizer=optimizer, steps=steps)
     return np.stack([snap.theta for snap in run])
@@ -206,7 +206,7 @@ def stable_rate(net: mn.Network, theta: Array, x: Array) -> float:
     """Return a quarter of the smallest 2 N / lambda_max of all members, where the kernel includes learning-rate scales.
 
     A small network's kernel can start near 0 and grow, so lambda_max is evaluated at theta and 2 theta, and is at least
-    N.
+    N times the largest scale.
     """
     scales = net.layout.learning_rate_scales()
     s = np.ones(net.size) if scales is None else scales
@@ -267,7 +267,7 @@ def test_an_ensemble_trains_like_its_members_alone(case: Case, momentum: float) 
 
 @given(smooth_cases)
 def test_models_nest_in_any_order_and_train(case: Case) -> None:
-    """Check that two nestings in opposite order agree, and that a step on any nesting reduces the loss."""
+    """Check that two nestings in opposite order agree, and that no step on any nesting increases the loss."""
     lr = stable_rate(case.net, case.theta, case.x)
     net, theta0 = case.net, case.theta
     lin_cen = mn.Linearized(mn.Centred(net, theta0, 2.0), theta0)

@@ -29,7 +29,7 @@ Unbroken = Callable[[str], dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def start() -> Start:
-    """Yield a function that starts a run in a process. A server that has imported everything forks the process."""
+    """Return a function that starts a run in a process. A server that has imported everything forks the process."""
     context: Any = get_context("forkserver")
     context.set_forkserver_preload([long_runs.__name__])
     with pytest.MonkeyPatch.context() as patch:

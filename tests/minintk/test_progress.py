@@ -1,4 +1,4 @@
-"""Test that, without a terminal, the time left is printed every ten seconds, and a line at the end."""
+"""Test that, without a terminal, the time left is printed every ten seconds, and a last line at the end."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_it_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
 def test_hours_of_work_are_named_once(
     first: int, total: int, expected: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The time left is printed after ten seconds.
+    """The time left is printed once, after ten seconds, if it is an hour or more.
 
     The estimate uses the work since the start, without that of an earlier process.
     """

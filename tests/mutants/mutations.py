@@ -1,8 +1,7 @@
 """Make small wrong changes to a module, one at a time. The tests must detect these mutants.
 
 A mutation replaces the text of one expression or statement and leaves every other line in place, so that tracebacks
-keep their line numbers. Annotations, docstrings, imports, decorators and messages of errors are not changed, because
-no result depends on them.
+keep their line numbers. Annotations, docstrings, imports, decorators and messages of errors are not changed.
 """
 
 from __future__ import annotations
@@ -179,7 +178,7 @@ def changes(node: ast.AST, text: TextOf) -> Changes:
 
 
 def of_two(sign: str, left: str, right: str, node: ast.BinOp) -> Changes:
-    """Yield changes of a binary operation: another operator, a dropped operand, another power, or a swapped product."""
+    """Yield changes of a binary operation: another operator, a dropped operand, another power, or swapped operands."""
     if isinstance(node.left, ast.Constant) and isinstance(node.left.value, str):
         return  # a concatenation of strings
     if sign in SWAPPED:
@@ -197,7 +196,7 @@ def of_two(sign: str, left: str, right: str, node: ast.BinOp) -> Changes:
 
 
 def of_comparison(left: ast.expr, ops: list[ast.cmpop], rest: list[ast.expr], text: TextOf) -> Changes:
-    """Yield versions of a chained comparison in which one comparison is weakened, strengthened or reversed."""
+    """Yield versions of a chained comparison in which one comparison is weakened, strengthened or negated."""
     parts = [text(left), *(text(part) for part in rest)]
     for i, op in enumerate(ops):
         signs = [SIGNS[type(o)] for o in ops]

@@ -2,7 +2,7 @@
 order.
 
 `REACHED_RECORD=file` records the functions, and `REACHED_ONLY=file` selects the tests. The map contains functions, not
-lines, because line numbers change. It is built once. Threads are traced, but child processes are not.
+lines, because line numbers change. It is built once. Neither child processes nor threads of minintk's pool are traced.
 """
 
 from __future__ import annotations

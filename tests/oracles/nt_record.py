@@ -1,12 +1,12 @@
-"""Record every kernel that neural-tangents' own tests request, and compute it with neural-tangents in float64.
+"""Record kernels that neural-tangents' own tests request, and compute them with neural-tangents in float64.
 
     python tests/oracles/nt_record.py CHECKOUT OUT.npz [MODULE ...]        a few hours of one core
 
 CHECKOUT is a checkout of google/neural-tangents, whose folder `tests` is imported. The environment needs
 neural-tangents 0.6.5, jax 0.4.30, NumPy 1 and absl, but not minintk. While the tests run, recorders replace the layers
-of stax, so no kernel is computed. Monte Carlo is skipped, but no case for speed.  Then the layers of stax compute
-the kernels of each distinct network.  OUT.npz contains `cases` (JSON: networks, names of tests, errors) and the arrays
-"x1 7", "x2 7", "nngp 7", "ntk 7" of case 7.  `nt_translate.py` reads this file.
+of stax, so no kernel is computed. Monte Carlo is skipped. Cases that the tests skip for speed run too, up to MOST and
+SECONDS. Then stax's layers compute the kernels of each distinct network. OUT.npz contains `cases` (JSON: networks,
+names of tests, errors) and the arrays "x1 7", "x2 7", "nngp 7", "ntk 7" of case 7. `nt_translate.py` reads this file.
 """
 
 from __future__ import annotations

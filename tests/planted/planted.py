@@ -47,7 +47,7 @@ In `tests/planted/`, `planted_f*.py`, `planted_gate.py`, `planted_infinite.py`, 
 
 
 def caught(case: Planted) -> str | None:
-    """Return the law's error message with the error planted, or None if the law passed."""
+    """Return the first line of the law's error message with the error planted, or None if the law passed."""
     with pytest.MonkeyPatch.context() as patch:
         case.plant(patch)
         try:

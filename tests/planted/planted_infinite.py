@@ -310,7 +310,7 @@ planted("pooling: pixels outside not counted in the window's mean", brute_force)
 
 
 def without_eps(row: Any) -> Any:
-    """Return 1 / sqrt(q) in place of r = 1 / sqrt(q + eps)."""
+    """Return coefficients with 1 / sqrt(q) in place of r = 1 / sqrt(q + eps)."""
     s, _, half = row.numbers
     return row._replace(numbers=(s, PixelValues(1 / s.left.clip(1e-3), 1 / s.right.clip(1e-3)), half))
 

@@ -8,7 +8,7 @@ A green row is run again only if a file that it reads has changed, or with `--ag
 and browser read every tracked file.  The other rows read programs without docstrings and comments, so they remain green
 if only prose changes.  `PASSED_BY` lists the folders that rows do not read at all.
 The records are in benchmarks/release.jsonl and the table is in release.md.  No row reads these files.  The output of a
-row is in .release/NAME.log.  The exit status is 1 unless every row is green.
+row is in .release/NAME.log.  The exit status is 1 if a requested row is red or has never run.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ ROWS: dict[str, list[str]] = {
     "reproduce": [MAKE, "python", "-m", "minintk", "reproduce", "--scale", "small", "--out", ".release/reproduce"],
     "bench": [MAKE, "bench", "--quick", "--out", ".release/bench"],
 }
-"""{row: command-line arguments of Python}. Quick rows come first in each group."""
+"""{row: command-line arguments of Python}, in the order in which the rows run."""
 
 PROGRAMS = re.compile("test-all|lowest|newest|deletions|verify|draw|mup|fuzz|storms|explore|mutants|repl|repro|bench")
-"""Matches rows that read only programs, i.e. Python files without docstrings and comments."""
+"""Matches rows that read only programs (Python files without docstrings and comments), versions and .npz files."""
 PASSED_BY = {
     "fuzz|storms|explore|mutants": ("docs/", "course/", "tests/project/", "benchmarks/", "examples/"),
     "verify|draw|mup": ("docs/", "course/", "tests/", "benchmarks/", "examples/"),
@@ -177,7 +177,7 @@ def table(found: dict[str, Record]) -> str:
 
 
 def main() -> int:
-    """Run the requested rows that are not green, and print the table."""
+    """Run the requested rows that are not green or are old, and print the table. Return the exit status."""
     parser = argparse.ArgumentParser(prog="make.py release-check", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rows", default="", metavar="PATTERN", help="rows whose names match")
     parser.add_argument("--again", action="store_true", help="also those that are green on this commit")

@@ -167,7 +167,7 @@ def test_the_price_of_a_size_is_right_within_a_factor_of_three(shared: Any) -> N
 
 
 def test_runs_under_way_are_the_papers(shared: Any) -> None:
-    """Each run in docs/papers/under-way is in the grid of its script at the paper's size. A later call continues it."""
+    """Each run in docs/papers/under-way is in the grid of its script at the paper's size."""
     places = sorted((EXAMPLES.parent / "docs" / "papers" / "under-way").glob("*.runs/*/work.json"))
     for place in places:
         name = place.parents[1].stem
@@ -212,7 +212,7 @@ def test_sizes_on_the_command_line(shared: Any, tmp_path: Path, monkeypatch: pyt
 def test_starters_that_end_together_keep_the_result(
     shared: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second process writes its files when the first process has written, but not yet renamed, a file."""
+    """The second call writes its files when the first call has written, but not yet renamed, a file."""
     running, rows = importlib.import_module("running"), importlib.import_module("claim_rows")
     right, others = os.replace, [Path("one.json"), Path("one.png")]
 

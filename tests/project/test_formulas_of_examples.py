@@ -32,7 +32,7 @@ def share_right(f: Any, y: Any) -> float:
 
 
 def test_exact_solution_ridge_and_stopped_flow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compare the weights w of f_0 + J w with a pseudo-inverse, (J'J + ridge)^-1 J' b, and a matrix exponential."""
+    """Compare accuracies of f_0 + J w for w by a pseudo-inverse, (J'J + ridge)^-1 J' b, and a matrix exponential."""
     threshold, module, time = script("interpolation_threshold"), script("exact_linearised_lenet"), 2000.0
     net, theta0, (x, y, x_test, y_test) = threshold.problem("digits", 60, 0, 1, 3)
     found = module.solved("digits", 60, 0, 1, 3, time)

@@ -1,4 +1,4 @@
-"""Test that numbers with many digits are in tests/kit/golden.py, with their source and a formula for them."""
+"""Test that decimal numbers with many digits are in tests/kit/golden.py or golden_clipped.py, beside their sources."""
 
 from __future__ import annotations
 

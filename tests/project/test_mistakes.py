@@ -1,4 +1,4 @@
-"""Test that errors for plausible mistakes precede any computation, and state what was expected and what was passed.
+"""Test that plausible mistakes raise errors that state what was expected, and that they leave no files behind.
 
 New users make these mistakes. Mistakes that concern only one file of the library are tested with that file.
 """

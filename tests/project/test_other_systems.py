@@ -20,7 +20,7 @@ ABSENT = (
     "O_DIRECTORY", "fork", "forkpty", "getuid", "geteuid", "getpgid", "kill", "killpg", "nice",
     "posix_fallocate", "posix_spawn", "register_at_fork", "sched_getaffinity", "setsid", "sysconf", "waitpid",
 )  # fmt: skip
-"""Names of `os` that Windows lacks, and some that macOS lacks."""
+"""Names of `os` that Windows or macOS lacks or limits."""
 
 WORK = """
     import builtins, io, os, pathlib, sys

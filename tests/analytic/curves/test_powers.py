@@ -15,7 +15,7 @@ Host = np.ndarray[Any, Any]
 
 @pytest.mark.parametrize(("alpha", "beta"), [(1.5, 1.8), (2.0, 3.5), (1.5, 3.8), (2.5, 2.0)])
 def test_exponents(alpha: float, beta: float) -> None:
-    """Check that flow, width and example exponents agree with learning curves within 0.02, unlike one off by 0.1."""
+    """The exponents of flow, width and examples fit learning curves to 0.02. A flow exponent off by 0.1 does not."""
     want, spectrum = an.exponents(alpha, beta), an.power_law(alpha, beta, 10**11)
     flow = an.learning_curve(*spectrum).flow([1e4, 1e5])
     width = [an.learning_curve(*spectrum, width=n).ridge() for n in (10**5, 10**6)]

@@ -70,7 +70,7 @@ def test_eigenvalues_put_the_kernel_together_again(kind: Any) -> None:
 
 
 def test_the_circle_is_a_fourier_series() -> None:
-    """At d = 2 the modes of each degree are cos and sin.
+    """At d = 2 the modes of each degree above 0 are cos and sin.
 
     Eigenvalues of a ReLU network equal the Fourier coefficients of an FFT, up to aliasing.
     """

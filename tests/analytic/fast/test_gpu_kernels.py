@@ -141,8 +141,8 @@ def test_planes_that_a_block_cannot_hold_stay_fields(
 ) -> None:
     """If the planes do not fit into a block, fields are used.
 
-    For 4 x 5 pixels with margins of two lines, a plane has 80 numbers. A block holds planes for one slot and for
-    window sums, and the totals of 128 threads.
+    For 4 x 5 pixels and windows of 3 x 3, a plane counts as 10 x 11 numbers. A block holds planes for one slot and
+    for window sums, and the totals of 128 threads.
     """
     monkeypatch.setattr(plan, "block_memory", lambda xp: memory)
     program = an.kernel(DEEP)._program((4, 5, 2))

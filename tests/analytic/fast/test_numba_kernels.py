@@ -68,7 +68,7 @@ def test_first_and_last_layers_of_other_kinds(end: str) -> None:
 
 
 def test_a_sum_carries_theta_if_its_shortcut_alone_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If only the shortcut of a sum has weights, windows behind the sum transform its Theta.
+    """If only the shortcut of a sum has weights, convolutions behind the sum transform its Theta.
 
     The planted error is a `Steps.add` that drops Theta at sums.
     """
@@ -145,7 +145,7 @@ def test_a_planted_error_is_found_out(name: str, monkeypatch: pytest.MonkeyPatch
     ("dtype", "name"), thinned(product(DTYPES, sorted(SPECS.keys() - {"zeros trained", "erf first"})), every=2)
 )
 def test_kernels_with_planes_are_the_kernels(dtype: str, name: str) -> None:
-    """Kernels with planes are as accurate as NumPy's for equal, opposite, nearly equal, scaled and black images."""
+    """Kernels with planes are nearly as accurate as NumPy's for equal, opposite, close, scaled and black images."""
     (spec, _), x = SPECS[name], images(dtype)
     infinite, truth = an.kernel(spec), image_kernels(spec, x)
     plain = infinite.both(x)
@@ -162,8 +162,8 @@ def test_kernels_with_planes_are_the_kernels(dtype: str, name: str) -> None:
 def test_only_large_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels of at least four 16 x 16 images are compiled for four ReLU layers, and of at least three for Erf.
 
-    In float32, ReLU layers need at least six images. Nothing is compiled without Numba, without a
-    closed form, or with strides.
+    In float32, ReLU layers need at least six images. Nothing is compiled without Numba or a closed form, with strides
+    or circular padding, or if biases start at zero.
     """
 
     def large(phi: mn.spec.Layer, images: int, item: int = 8, **how: Any) -> bool:

@@ -87,7 +87,7 @@ def test_a_wrong_text_is_found_out(name: str) -> None:
 
 
 def test_steps_from_elsewhere_are_left_to_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps from other modules, and library steps whose method is patched, run in NumPy."""
+    """A library step whose method is patched runs in NumPy."""
     x, y = inputs("many", "float64")
     kernel = network(mn.ReLU())
     right = kernel.nngp(x, y)
@@ -118,7 +118,7 @@ class Doubling(Step):
 
 
 class Filling(Affine):
-    """A library step whose `tangents` requires an array."""
+    """A user's subclass of a library step, whose `tangents` requires an array."""
 
     def tangents(self, pairs: Any, row: Any) -> None:
         pairs.tau.fill(0.25)

@@ -1,4 +1,4 @@
-"""Test the memory of image kernels: its estimate, its measured peak, and the arrays that threads share."""
+"""Test the memory of image kernels: its estimate, its measured peak, and the reuse of arrays within a thread."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_bound_that_forgets_something_is_exceeded(term: str, name: str, monkey
     assert taken(*CASES[name]) > 1
 
 
-# ------------------------------------------------------------------------------ arrays that threads share
+# ------------------------------------------------------------------------------ arrays that are used again
 
 PLACES: dict[str, tuple[mn.spec.Layer, ...]] = {
     "windows": (BACK, mn.ReLU(), mn.Conv2d(4, (3, 1), stride=2), mn.Erf(), mn.Conv2d(4, (1, 3)), *POOL),
@@ -130,7 +130,7 @@ def test_what_is_taken_is_given_back(name: str, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_workspace_hands_out_what_is_free(dtype: Any) -> None:
-    """A workspace returns the smallest array that fits and is at least a cache line long.
+    """A workspace lends the smallest free array that fits. Every array starts on a cache line.
 
     If none fits, a new array replaces the largest free one.
     """

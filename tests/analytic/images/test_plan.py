@@ -89,7 +89,7 @@ def seconds(plan: ImagePlan, size: int) -> float:
 def test_tiles_are_as_small_as_is_worth_it(
     end: mn.spec.Layer, host: bool, summed: int, most: int, planes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A side has twelve tiles, or fewer if twelve would take too little time each.
+    """A side has twelve tiles, fewer if these would take too little time, and more if a tile's images are limited.
 
     On a GPU, a tile has as many images as fit.
     """
@@ -128,9 +128,9 @@ def test_tiles_of_pixels_hold_so_many_numbers() -> None:
 def test_so_many_images_meet_themselves_at_a_time(
     phi: mn.spec.Layer, most: int, n: int, host: bool, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At most a quarter of the pairs of a piece are processed together, because more arrays are in use.
+    """On a CPU, a quarter of the pairs of a piece are processed together, because more arrays are in use.
 
-    At most a quarter of the images are processed together, so that four cores can be used.
+    At most a quarter of the images (rounded up) are processed together, so that four cores can be used.
     """
     monkeypatch.setattr(engine, "on_host", lambda xp: host)
     monkeypatch.setattr(engine, "pairs_at_once", lambda plan: most)
@@ -184,7 +184,7 @@ def test_memory_of_fields_is_of_whole_ones_and_of_pieces(
 ) -> None:
     """A step needs four whole fields, two more for each sum around it, and twelve pieces.
 
-    A piece is at least a line of pixels.
+    A piece exceeds BYTES_PER_PIECE by at most a line. On a GPU, 40 more whole fields replace the pieces.
     """
     for body, sums in ((mn.ReLU(), 0), (NESTED, 2)):
         x = blank(9, 6, 5, 2).astype(dtype)

@@ -16,9 +16,9 @@ DENSE = mn.Dense(1, b_std=0.2)
 
 
 def test_one_pixel_that_is_flattened_is_that_pixel() -> None:
-    """Check a single flattened pixel behind an activation.
+    """If only one pixel is left, `Flatten` and `GlobalAvgPool` behind the activation give equal kernels.
 
-    `Flatten` in front of an activation is rejected whatever the image size.
+    `Flatten` in front of an activation is rejected whatever the image size (see `test_engine.test_refusals`).
     """
     whole, phi = mn.Conv2d(4, (3, 4), padding="valid", b_std=0.3), mn.ReLU()
     one, other = (

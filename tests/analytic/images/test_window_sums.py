@@ -88,9 +88,9 @@ def test_sums_over_windows_are_sums_over_their_pixels(axis: Axis) -> None:
 def test_sums_across_and_along_the_lines_may_overwrite_the_field(
     rows: Axis, columns: Axis, limit: int, alone: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sums can overwrite the field if the grid does not change and the field is one piece.
+    """Sums overwrite the field if both axes are summed, the grid does not change and the field is one piece.
 
-    Sums across the lines are written to another array.
+    The sums across the lines are written to another array, and the sums along the lines then to the field.
     """
     monkeypatch.setattr("analytic.images.pixel_pairs.BYTES_PER_PIECE", limit)
     layout = FieldLayout(np, np.dtype(np.float64), diagonal=False)

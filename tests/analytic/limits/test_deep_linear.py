@@ -192,7 +192,7 @@ def test_gamma0_zero_is_descent_with_the_tangent_kernel(hidden: int) -> None:
 
 
 def distances(hidden: int, widths: tuple[int, ...], seeds: int) -> tuple[list[Array], list[Array]]:
-    """Return distances of width-n networks from the limit and from NTK training, as root mean squares over steps."""
+    """Return distances of networks from the limit and from NTK training: rms over steps, examples and outputs."""
     x, y, gamma0, lr, steps = X[:3], Y[:3], 3.0, 0.1, 15
     limit, ntk = (
         an.deep_linear_limit(spec(*[1] * hidden), x, y, gamma0=g, lr=lr, steps=steps).predict() for g in (gamma0, 0.0)

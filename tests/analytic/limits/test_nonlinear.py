@@ -52,7 +52,7 @@ def test_a_group_is_the_network_whose_weights_it_reveals(phi: Activation, hidden
 
 
 def test_many_short_steps_meet_few_directions() -> None:
-    """A product that is nearly a sum of earlier ones draws no new numbers, so a flow costs little more than descent."""
+    """A vector near the span of earlier ones needs no new random numbers, so a flow costs little more than descent."""
     rng = np.random.default_rng(0)
     W = DeferredGaussian(500, lambda *shape: rng.standard_normal(shape))
     a, b = rng.standard_normal((2, 500, 2))
@@ -76,7 +76,7 @@ def reveal(seed: int) -> Array:
 
 
 def test_what_is_revealed_is_gaussian() -> None:
-    """The revealed entries have E W = 0, E W W' = 1 and E W^4 = 3, however the vectors depend on earlier products."""
+    """The entries have mean 0, covariance I and E W^4 = 3, although the vectors depend on earlier products."""
     W = np.array([reveal(seed).ravel() for seed in range(2000)])
     assert_mean("E W", W, np.zeros(16))
     assert_mean("E W W", np.einsum("ei,ej->eij", W, W), np.eye(16))

@@ -1,4 +1,4 @@
-"""Test momentum and Adam in the feature-learning limit, where a group equals a network with undrawn square weights."""
+"""Test momentum and Adam in the feature-learning limit. A group is a network that draws square weights as needed."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def test_images(phi: mn.Activation) -> None:
 
 
 def test_sign_has_an_nngp_and_no_ntk() -> None:
-    """The NNGP is 1 - 2 a / pi, right to rounding at every angle. Theta raises an error, also in a residual branch."""
+    """The NNGP is 1 - 2 a / pi, right to 1e-11 at every angle. Theta raises an error, also in a residual branch."""
     spec = network(mn.Sign(), b_std=0.0)
     x = degenerate_rows(np.random.default_rng(1))
     kernel = an.kernel(spec)

@@ -44,7 +44,7 @@ def test_the_curve_of_norms_keeps_the_distances(s: list[float], grid: float) -> 
 
 
 def test_vectors_far_from_the_origin_are_centred_before_their_distances_are_taken() -> None:
-    """Products of vectors round by eps times the largest square.
+    """Products of vectors have rounding errors of eps times the largest square.
 
     After centring, the largest square is about the largest squared distance.
     """

@@ -229,7 +229,7 @@ def parted(D: Array, half: Array, half2: Array) -> tuple[Array, Array]:
 def kinked_errors(dtype: str, run: Run) -> float:
     """Return the largest error of D' and Theta' in units of eps.
 
-    D' is relative to c (q + q') / 2, and Theta' to its largest entry.
+    D' is relative to c (q + q') / 2, and Theta' to its value at angle 0.
     """
     tiny, T = TINY_ROOT[np.dtype(dtype).itemsize], np.dtype(dtype).type
     D, root, root2 = entries(dtype, [tiny, 1e-4, 1.0, 1.0 + 1e-5, 30.0])
@@ -268,7 +268,7 @@ def test_abs_of_opposite_pixels_is_equal(off: float, run: Run) -> None:
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_series_cut_short_is_found_out(which: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative control: the last seven terms of P or of R, which are above 1e-13, are set to 0."""
+    """Negative control: the polynomial for P or for R is fitted with seven terms fewer."""
     pytest.importorskip("analytic.fast", reason="the satellite of speed was taken away")
     if COMPILER is None:
         pytest.skip("no C compiler on this machine")

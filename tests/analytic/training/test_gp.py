@@ -91,8 +91,7 @@ SAMPLES = 20_000
 
 
 def trained_functions(x: A, y: A, x_test: A, t: float, kind: Kind, lr: float, ridge: float, seed: int) -> A:
-    """Return outputs (SAMPLES, M) at time t of functions drawn from GP(0, K) and trained separately on the first
-    output.
+    """Return outputs (SAMPLES, M) at time t of functions drawn from GP(0, K) and trained on the first output.
 
     The functions are stored as the outputs of one network, which do not interact. For "nngp" with a ridge, each
     function has its own noise of that variance in its targets.

@@ -1,4 +1,4 @@
-"""Test that the factor overwrites the kernel's matrix if nothing else uses it, and that failures restore it."""
+"""Test that the factor overwrites the kernel's matrix if nothing else uses it, and that failures damage no kernel."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def test_steps_and_flow_end_alike_and_meet_as_the_rate_falls() -> None:
 
 
 class WithoutDiag:
-    """The same kernel with only the three methods that are required."""
+    """The same kernel with only the methods nngp, ntk and both."""
 
     nngp, ntk, both = staticmethod(KERNEL.nngp), staticmethod(KERNEL.ntk), staticmethod(KERNEL.both)
 
@@ -123,7 +123,7 @@ def test_std_of_the_posterior(kind: Kind, ridge: float) -> None:
     again, std = gp.predict(x_test, std=True)
     np.testing.assert_allclose(again, mean, rtol=1e-13)
     np.testing.assert_allclose(std, np.sqrt(np.diag(cov)), rtol=1e-9)
-    assert np.all(gp.predict(np.concatenate([x, x_test]), std=True)[1] >= 0)  # 0 up to rounding at a training point
+    assert np.all(gp.predict(np.concatenate([x, x_test]), std=True)[1] >= 0)  # training points: 0 if ridge = 0
     duplicated = an.posterior(KERNEL, np.concatenate([x, x]), np.concatenate([y, y]), kind=kind)  # no factor: the limit
     if ridge == 0:
         np.testing.assert_allclose(duplicated.predict(x_test, std=True)[1], std, rtol=1e-6)

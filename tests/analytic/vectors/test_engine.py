@@ -63,7 +63,7 @@ def test_the_same_rows_twice_are_symmetric() -> None:
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_data_that_are_almost_parallel(dtype: Any) -> None:
-    """Kernels of single-number inputs, and of images dominated by their mean, equal pairwise kernels in float64."""
+    """Kernels of single-number inputs, and of rows dominated by their mean, equal pairwise kernels in float64."""
     rng = np.random.default_rng(0)
     line, cone = rng.normal(size=(40, 1)).astype(dtype), (100 + rng.normal(size=(40, 30))).astype(dtype)
     for x in (line, cone):

@@ -127,7 +127,7 @@ def test_wrong_decisions_are_as_rare_as_stated(exponent: float, wrong: str, most
 
 @pytest.mark.parametrize(("exponent", "right"), [(-1.0, "holds"), (-0.5, "holds"), (0.0, "refused")])
 def test_the_gate_decides(exponent: float, right: str) -> None:
-    """With scatter as in real draws, 80 % of the decisions are right, even if the exponent is the bound of the law."""
+    """With scatter as in real draws, at least 80 % of decisions are right, even for the exponent -1/2 of the law."""
     found = [decide(one) for one in errors_at(exponent, 300, 0.4, np.random.default_rng(3))]
     assert sum(verdict == right for verdict, _ in found) >= 0.8 * 300
     assert np.mean([rounds for _, rounds in found]) < (4.5 if exponent == -0.5 else 2)
@@ -138,7 +138,7 @@ def test_slopes_without_scatter_are_decided_too() -> None:
     assert decide(np.full((2, 3), 0.0))[0] == "refused"
 
 
-# Narrow networks can have kernels twice as large as the pilot's, and can diverge.  The gate omits the narrowest ones.
+# Narrow networks can have kernels twice as large as the pilot's, and can diverge. The gate omits the narrowest ones.
 UNSTABLE = pytest.mark.filterwarnings("ignore:learning rate:RuntimeWarning", "ignore:the loss has:RuntimeWarning")
 
 
@@ -298,7 +298,7 @@ def test_a_kernel_that_moves_as_far_in_wide_networks_is_refused() -> None:
 @UNSTABLE
 @pytest.mark.parametrize("control", CONTROLS)
 def test_a_control_is_refused(control: str) -> None:
-    """The gate rejects each control.  The network is fixed, not drawn by Hypothesis, so controls are comparable."""
+    """The gate rejects each control. The network is fixed, not drawn by Hypothesis, so controls are comparable."""
     draw = replace(drawn(by(np.random.default_rng(0)), control), depth=2, phi=mn.Tanh(), body="dense", residual=False)
     assert gate(draw, NARROW)["gate"] == "refused"
 

@@ -1,6 +1,6 @@
 """The namespace of the stand-in: CuPy's names, wrapped by array-api-compat in the same way as CuPy.
 
-The module `cupy` below corresponds to the module cupy on a GPU. This module contains every name that both the real CuPy
+The module `cupy` below corresponds to the module cupy on a GPU. It contains nearly every name that both the real CuPy
 (cupy_names.json) and NumPy have, for device arrays. array-api-compat's code for CuPy then runs on this module, under
 the name array_api_compat.standin. The functions `xp.isdtype`, `xp.concat` and `xp.asarray(copy=True)` are therefore the
 functions that run on a GPU.
@@ -98,7 +98,7 @@ def _not_a_number(*args: Any) -> Any:
 
 
 def _fill(module: ModuleType, of: str, source: Any) -> None:
-    """Copy all names that both CuPy's module `of` and the NumPy or SciPy module `source` have."""
+    """Add the names that CuPy's `of` and NumPy's or SciPy's `source` share, wrapping functions for device or host."""
     for name in d._names(of):
         f = getattr(source, name, None)
         if f is None:

@@ -147,7 +147,7 @@ def test_the_error_starts_with_the_power_of_time_that_the_order_says() -> None:
 
 @pytest.mark.parametrize("loss", [mn.mse, mn.softmax_cross_entropy], ids=repr)
 def test_orders_come_closer_with_any_loss_scales_and_ensemble(loss: mn.training.losses.Loss) -> None:
-    """For two members in muP, each order's error is below half of the last one's, also at points without targets."""
+    """For two members in muP, each order's error is below half of the previous order's, also without targets."""
     net = mn.Network(mn.Sequential(mn.Dense(200, b_std=0.1), mn.Tanh(), mn.Dense(2)), (3,), mn.SpectralMuP())
     theta0, y = net.init(np.random.default_rng(3), ensemble=2), np.eye(2)[[0, 1, 1]]
     how: dict[str, Any] = {"loss": loss, "times": 0.02}
@@ -166,9 +166,9 @@ def test_orders_come_closer_with_any_loss_scales_and_ensemble(loss: mn.training.
 
 
 def test_centred_networks_of_any_scale() -> None:
-    """If the model is alpha (f - f_0) and the loss is divided by alpha^2, the error of order 4 falls as 1 / alpha^3.
+    """For alpha (f - f_0) at time 1 / alpha^2, the error of order 4 falls as 1 / alpha^3.
 
-    The kernel is alpha^2 Theta.
+    The kernel is alpha^2 Theta, so this time corresponds to t = 1 of f.
     """
     net = mn.Network(mn.Sequential(mn.Dense(30, b_std=0.1), mn.GELU(), mn.Dense(1)), (3,))
     theta0, y, errors = net.init(np.random.default_rng(5)), Y[:, :1], []
@@ -220,7 +220,7 @@ def test_what_is_refused_at_once() -> None:
 
 @pytest.mark.slow
 def test_float32_takes_about_as_many_steps_in_order_4_as_in_order_3() -> None:
-    """Order 4 takes about as many steps as order 3.
+    """Order 4 takes fewer than three times as many steps as order 3.
 
     With rounding errors of Theta in Xi', the steps would shrink, and order 4 would take 600 instead of 30.
     """

@@ -1,4 +1,4 @@
-"""Test spectral descent: singular values, rank, momentum and depth, on every array library."""
+"""Test spectral descent and Muon: singular values, rank, momentum and depth of their steps."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_all_singular_values_become_one(shape: tuple[int, ...], dtype: str, libr
 
 @pytest.mark.parametrize(("dtype", "least"), [("float32", 2e-5), ("float64", 1e-12)])
 def test_directions_without_gradient_stay_at_zero(dtype: str, least: float) -> None:
-    """Ten singular values from 1 down to `least` become 1.
+    """Ten singular values from 1 down to `least`, or three equal ones, are 1 afterwards.
 
     The others are zero and stay small despite rounding.
     """
@@ -61,7 +61,7 @@ def test_directions_without_gradient_stay_at_zero(dtype: str, least: float) -> N
         found = orthogonalised(G)
         np.testing.assert_allclose(singular_values(found)[: len(s)], 1, atol=1e-3)
         assert singular_values(found)[len(s)] < 1e-3
-        assert np.abs(singular_values(G / np.linalg.norm(G, 2))[:3] - 1).max() > 0.5 or len(s) == 3  # only scaled
+        assert np.abs(singular_values(G / np.linalg.norm(G, 2))[:3] - 1).max() > 0.5 or len(s) == 3  # scaling fails
         np.testing.assert_allclose(found, right, atol=0.02 if dtype == "float32" else 1e-3)
     np.testing.assert_array_equal(orthogonalised(np.zeros((2, 4, 6), dtype)), 0)
     both = orthogonalised(np.stack([np.zeros((3, 3)), np.eye(3)]).astype(dtype))
@@ -94,7 +94,7 @@ def stepped(table: Parametrization, optimizer: Any, dtype: Any = np.float64, N: 
 
 
 def check_steps(net: mn.Network, step: Array, rtol: float = 1e-3) -> None:
-    """Check that each singular value of a step is lr d sqrt(fan_out / fan_in), where d is the step's depth factor."""
+    """Check that nonzero singular values of a step are lr d sqrt(fan_out / fan_in), with the tensor's factor d."""
     for t in net.layout.tensors:
         fan_in, fan_out = prod(t.shape[:-1]), t.shape[-1]
         W = t.row.multiplier * net.layout.unpack(step)[t.name].reshape(3, fan_in, fan_out)
@@ -107,7 +107,7 @@ def check_steps(net: mn.Network, step: Array, rtol: float = 1e-3) -> None:
 @pytest.mark.parametrize("table", [mn.NTK(), mn.SpectralMuP(), mn.Standard()], ids=repr)
 def test_muon_moves_every_direction_alike(table: Parametrization) -> None:
     check_steps(*stepped(table, mn.Muon))
-    check_steps(*stepped(table, mn.Muon, np.float32), rtol=1e-2)  # theta - theta_1 has lost digits
+    check_steps(*stepped(table, mn.Muon, np.float32), rtol=1e-2)  # theta_0 - theta_1 has lost digits
     with pytest.raises(AssertionError):
         check_steps(*stepped(table, mn.SpectralDescent))  # changes only one singular direction
 

@@ -1,4 +1,4 @@
-"""Test the embedded digits, and every method of `Dataset` against its definition. `test_published` tests files."""
+"""Test the embedded digits and the methods of `Dataset`. `test_published` tests files and `Dataset.enlarged`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -277,7 +277,7 @@ def test_sphere_is_uniform_on_the_sphere() -> None:
     z = (x.T @ x / n - np.eye(d)) / np.sqrt(np.where(np.eye(d), 3 * d / (d + 2) - 1, d / (d + 2)) / n)
     assert np.abs(z).max() < 4.5
     assert np.abs(x.mean(axis=0) * np.sqrt(n)).max() < 4.5
-    # E x_i^4 = 3d/(d+2) singles out the rotation-invariant direction; the spread is estimated
+    # E x_i^4 = 3d/(d+2) for uniform directions; the standard error is estimated
     fourth = x**4
     z = (fourth.mean(axis=0) - 3 * d / (d + 2)) / (fourth.std(axis=0) / np.sqrt(n))
     assert np.abs(z).max() < 4.5

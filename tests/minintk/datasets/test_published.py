@@ -1,4 +1,4 @@
-"""Test data sets read from files: synthetic files, downloads, and the published files if they are present."""
+"""Test data sets from synthetic files, downloads and, if present, the published files. Test `Dataset.enlarged`."""
 
 import builtins
 import gzip
@@ -125,7 +125,7 @@ def write_cifar(folder: Path, names: list[str], protocol: int = 3) -> list[dict[
 
 
 def dumped(value: Any) -> bytes:
-    """Return a pickle of the newest protocol that CIFAR's batches have used."""
+    """Return a pickle of protocol 4, the newest of the protocols that these tests write."""
     return pickle.dumps(value, protocol=4)
 
 
@@ -272,7 +272,7 @@ def test_downloads_are_checked_and_cached(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.fixture
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[bytes, Any]]:
-    """Return the batches of CIFAR-10. Pooch downloads them as an archive into an empty cache."""
+    """Return synthetic CIFAR-10 batches, and let pooch copy their archive to an empty cache instead of a download."""
     import tarfile
 
     pooch = pytest.importorskip("pooch")

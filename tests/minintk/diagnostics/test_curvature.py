@@ -24,7 +24,7 @@ CLASSES = np.eye(2)[[0, 1, 1, 0, 0]]
 def test_it_is_the_dense_hessians_largest_eigenvalue(loss: Any, parametrization: Any) -> None:
     """Sharpness equals the largest eigenvalue of the dense Hessian to 1e-8.
 
-    The Gauss-Newton part alone gives a different value.
+    With learning-rate scales S, the Hessian is S^1/2 H S^1/2.
     """
     net = mn.Network(SPEC, (3,), parametrization)
     theta, y = net.init(np.random.default_rng(1)), Y if loss == mn.mse else CLASSES

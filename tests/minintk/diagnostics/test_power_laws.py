@@ -1,4 +1,4 @@
-"""Test diagnostics: definitions, invariances, coverage of intervals and theoretical exponents, each with a control."""
+"""Test ranks, alignment, times and kappa: definitions, invariances, planted errors and theoretical exponents."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_effective_rank() -> None:
 
 
 def test_effective_rank_grows_with_width() -> None:
-    """The effective rank of LinLeNet is far below N C and grows with width (Samarin et al. 2020, figure 6).
+    """The effective rank of LeNet-5's kernel is below N C / 2 and grows with width (Samarin et al. 2020, figure 6).
 
     The test uses eight digits and three draws of the weights.
     """

@@ -1,4 +1,4 @@
-"""Test runs against closed forms: the linearisation from its kernel, and rates and sharpness from eigenvalues."""
+"""Test runs: the linearisation against its kernel, rates against eigenvalues, sharpness against the diagnostic."""
 
 from typing import Any
 

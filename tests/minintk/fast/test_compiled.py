@@ -32,7 +32,7 @@ def triple(x):
 
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
-    """Load the LOOPS as a new process would, with their files in a new folder."""
+    """Return a function that loads LOOPS as a new process would. Their compiled files are in a new folder."""
     monkeypatch.setattr("numba.core.config.CACHE_DIR", str(tmp_path / "kept"))
     monkeypatch.setattr(compiled.CheckedCache, "spent", 0.0)
     (tmp_path / "some_loops.py").write_text(LOOPS)
@@ -133,7 +133,7 @@ def test_a_folder_that_cannot_be_written_costs_one_warning(
 ) -> None:
     """A full or read-only disk causes one warning.
 
-    The disk's error occurs when the code is written, and both loops report the same cause.
+    The error occurs when the code is written. The second loop fails for the same cause and does not warn again.
     """
 
     def fail(*args: Any) -> None:
@@ -204,7 +204,7 @@ def compiled_files(start: Callable[[], Any]) -> list[Path]:
 
 
 def test_processes_that_compile_at_once_are_all_right(tmp_path: Path) -> None:
-    """Two processes that compile into one folder both get right results. A third one finds both files complete."""
+    """Two processes that compile into one folder both get right results. A third one finds the file of `double`."""
     (tmp_path / "some_loops.py").write_text(LOOPS)
     code = "import some_loops as s; assert s.double(7) == 14 and s.triple(7) == 21; print(s.double._cache_misses)"
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "kept")}

@@ -72,7 +72,7 @@ def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("shape", [(32, 900), (900, 32)], ids=["few rows", "many rows"])
 @pytest.mark.parametrize("turned", [False, True], ids=["W", "W'"])
 def test_a_split_product_is_the_product(shape: tuple[int, int], turned: bool, two_cores: None) -> None:
-    """The pieces computed on all cores make up the whole product."""
+    """The pieces computed on two cores make up the whole product."""
     (m, n), rng = shape, np.random.default_rng(0)
     a, b, out = rng.standard_normal((m, 700)), rng.standard_normal((700, n)), np.full((m, n), np.nan)
     b = np.ascontiguousarray(b.T).T if turned else b

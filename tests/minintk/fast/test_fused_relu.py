@@ -112,7 +112,7 @@ def test_a_small_batch_is_normalised_on_the_way_where_numba_is_loaded(monkeypatc
 
 
 def test_float32_is_as_exact_as_the_layers_one_by_one() -> None:
-    """Errors of y and dx against float64 are at most twice those of separate layers, with means far from 0."""
+    """With means far from 0, errors of f and J' u are at most twice those of separate layers, or below 3e-7."""
     spec = mn.Sequential(mn.Conv2d(16, 1, b_std=100.0), NORM, mn.ReLU(), mn.Conv2d(16, 3), *END)
     x, found = RNG(0).standard_normal((8, 12, 12, 3)), []
     theta = mn.Network(spec, x.shape[1:]).init(RNG(1))

@@ -18,7 +18,7 @@ from tests.minintk.test_threads import blas_at, blas_threads
 def test_a_network_takes_one_blas_thread(closed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Outputs, sweeps, kernels and flows use one BLAS thread.
 
-    BLAS's own threads spin while they wait, which takes ten times as long on a busy machine. As a control, layers
+    BLAS's own threads spin while they wait, so a step takes 3 times as long on a busy machine. As a control, layers
     without fast paths do not limit BLAS.
     """
     seen: set[int] = set()

@@ -74,9 +74,9 @@ def test_what_comes_after_an_error_has_half(graded: Any) -> None:
 
 
 def test_one_error_is_carried_and_no_second(graded: Any) -> None:
-    """Only one error is carried forward.
+    """If two functions are wrong, what depends on both of them earns nothing.
 
-    A neighbour's solution therefore gains little, because all its numbers are wrong.
+    The solution of a student with another variant therefore earns few points by carried errors.
     """
     assert scores(graded(SOLUTION.replace("2 * x, x", "3 * x, x").replace("[0] + 1", "[0] + 2"))) == [0, 0, 0, 0]
 

@@ -184,7 +184,7 @@ def test_partial_points_are_for_those_who_ask(tmp_path: Path) -> None:
 
 
 def test_a_message_of_a_submission_is_cut(tiny: Assignment, tmp_path: Path) -> None:
-    """Messages are cut. Each case keeps its message, so ten megabytes per case would fill the grader's memory."""
+    """Messages are cut. Each case keeps its message, so five megabytes per case would fill the grader's memory."""
     text = SOLUTION.replace("return x @ W", "raise ValueError(10**6 * 'long ')\n    return x @ W", 1)
     found = graded(tiny, tmp_path, text).exercises[0]
     assert "ValueError: long long" in found.text

@@ -46,7 +46,7 @@ def distribution(place: Path) -> Path:
 
 
 def said(home: Path) -> subprocess.CompletedProcess[str]:
-    """Run `import minintk`, the doctor and predictions on the packages in `home`, and return the process."""
+    """Run the doctor's check of `analytic`, and an import from it, on the packages in `home`; return the process."""
     code = "import minintk.lab.doctor as d; print(d.analytic()); import analytic.verify.networks"
     env = {**os.environ, "PYTHONPATH": str(home)}
     env.pop("PYTHONWARNINGS", None)

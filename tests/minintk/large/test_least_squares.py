@@ -106,7 +106,7 @@ def test_equal_to_dense_least_squares(law: Any, name: str) -> None:
 
 
 def test_planted_errors_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The laws fail on a shift in the null space, a hidden jitter, a missing ridge, and a wrong kernel or rotation."""
+    """The laws fail on a shift in the null space, a wrong J' u, J v, rotation or kernel, no ridge, and a jitter."""
     right_vjp, right_jvp, contract = solve.ChunkedJacobian.vjp, solve.ChunkedJacobian.jvp, Scaled.contract
 
     def not_minimal(self: solve.ChunkedJacobian, u: Array) -> Array:
@@ -132,7 +132,7 @@ def test_planted_errors_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
             patch.setattr(owner, attribute, wrong)
             with pytest.raises((AssertionError, ValueError)):
                 law("centred")
-    with monkeypatch.context() as patch:  # jitter also fails in one step without refinement
+    with monkeypatch.context() as patch:  # without refinement, a jitter fails too
         patch.setattr(solve, "_add_to_diagonal", jitter)
         patch.setattr(solve, "MAX_REFINEMENTS", 1)
         with pytest.raises((AssertionError, ValueError)):
@@ -213,7 +213,7 @@ def test_repeated_examples() -> None:
 def test_stopping_early(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopping after s steps of LSQR gives the best solution in the Krylov space.
 
-    Its residual is that of conjugate gradients on the normal equations.
+    The residual falls from step to step.
     """
     model, theta, x, y = problem("dense")
     J, b = dense(model, theta, x, y)
@@ -333,7 +333,7 @@ def test_every_library_and_dtype(library: str, dtype: str) -> None:
 def test_refinement_removes_rounding() -> None:
     """In float32 the relative error of the first solution is about eps times the condition number.
 
-    After refinement, y is fitted up to rounding.
+    Refinement reduces the residual at least to a third.
     """
     model, theta, x, y = problem("dense")
     arrays = [a.astype(np.float32) for a in (theta, x, y)]

@@ -1,4 +1,4 @@
-"""Test parallel layers in finite networks: laws, errors for invalid specs, names, training and lifting."""
+"""Test parallel layers in finite networks: values, names, the residual block as a sum, and errors."""
 
 from __future__ import annotations
 

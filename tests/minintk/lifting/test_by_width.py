@@ -48,7 +48,7 @@ RNG = np.random.default_rng(3)
 
 
 def rates(n: int) -> dict[str, float]:
-    """Return muP's rates for gradient descent: n / 64 for weights into hidden layers, 64 / n for the last layer."""
+    """Return muP's rates for gradient descent: n / 64 for the first weights and biases, 64 / n for the last weights."""
     return {"0.weight": n / 64, "0.bias": n / 64, "2.bias": n / 64, "4.weight": 64 / n}
 
 

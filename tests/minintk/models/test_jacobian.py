@@ -32,7 +32,7 @@ def test_written_down_it_is_the_same_map(case: Case) -> None:
 
 @given(cases())
 def test_it_is_linear(case: Case) -> None:
-    """Scaling by 4 changes no bit of the mantissa, and J (-v) = -J v."""
+    """J (4 v) = 4 J v and J' (-u) = -J' u bit for bit, because these factors change no mantissa."""
     f, J = case.net.linearize(case.theta, case.x)
     v, u = case.rng.standard_normal(case.theta.shape), case.rng.standard_normal(f.shape)
     assert np.array_equal(J.jvp(4 * v), 4 * J.jvp(v))

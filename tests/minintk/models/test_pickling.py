@@ -138,7 +138,7 @@ def test_every_network_of_the_zoo(name: str) -> None:
 
 
 def test_a_pickle_holds_no_bound_layers() -> None:
-    """A pickle has the size of the spec. It excludes 61 million weights and their offsets."""
+    """A pickled network has the size of its spec, although the network has 61 million weights."""
     spec, shape = ZOO["alexnet"]
     assert len(pickle.dumps(mn.Network(spec, shape))) < 4000
 

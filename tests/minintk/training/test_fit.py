@@ -236,7 +236,7 @@ def test_rich_and_matplotlib_are_for_those_who_ask() -> None:
 
 
 def test_it_runs_in_a_thread(tmp_path: Path) -> None:
-    """In a thread that cannot handle signals, `fit` ignores Ctrl-C."""
+    """In a thread, which cannot handle signals, `fit` gives the same result."""
     found: list[mn.Run] = []
     thread = threading.Thread(target=lambda: found.append(go(steps=5, checkpoint=tmp_path)))
     thread.start()

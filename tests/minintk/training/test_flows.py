@@ -147,7 +147,7 @@ def test_frozen_kernel_flow_is_the_flow_of_the_linearised_network(loss: Any, mom
 
 
 def test_several_outputs_and_an_averaged_kernel() -> None:
-    """A kernel repeated for each output equals the kernel (N, N). A full kernel gives the linearised network."""
+    """A kernel (M, N) repeated for each output gives the same flow. A full kernel gives the linearised network."""
     net = mn.Network(mn.Sequential(mn.Dense(10), mn.Erf(), mn.Dense(3)), (3,))
     theta, y = net.init(np.random.default_rng(1)), np.eye(3)[[0, 1, 2, 0, 1, 2]]
     how: dict[str, Any] = {"loss": mn.softmax_cross_entropy, "times": TIMES}

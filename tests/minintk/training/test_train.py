@@ -95,7 +95,7 @@ def test_theta_may_change_between_the_call_and_the_first_step() -> None:
 def test_train_is_this_loop(
     momentum: float, weight_decay: float, scales: dict[str, float] | None, loss: Any, batch_size: int | None
 ) -> None:
-    """`train` equals this loop of eight lines."""
+    """`train` equals this loop, for the full batch and for mini-batches."""
     y = np.abs(Y) / np.abs(Y).sum(axis=1, keepdims=True)
     optimizer = mn.SGD(lr=0.1, momentum=momentum, weight_decay=weight_decay)
     rng = np.random.default_rng(3) if batch_size else None

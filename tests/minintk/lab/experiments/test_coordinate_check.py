@@ -264,9 +264,9 @@ def test_weights_that_stand_still_are_noted() -> None:
 
 
 class Shallow(Parametrization):
-    """Spectral muP that treats residual branches like other layers.
+    """Spectral muP in which only the initial sizes depend on the number of residual branches.
 
-    A factor 1/sqrt(L) in w_std does not correct this.
+    The rates are those of the width alone.
     """
 
     def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> TableRow:
