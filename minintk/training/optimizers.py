@@ -43,6 +43,7 @@ class Optimizer(ABC):
     rule: ClassVar[Rule] = "sgd"
     weight_decay = 0.0  # not fields, because a subclass's arguments would come after them
     towards = cast("Array | None", None)
+    _k = 0
 
     def __post_init__(self) -> None:
         """Raise ValueError for numbers out of range."""
@@ -74,11 +75,16 @@ class Optimizer(ABC):
             raise TypeError(f"the rate of {self.lr!r} depends on the step: optimizer.at(step).step(...)")
         return float(self.lr)
 
+    @property
+    def k(self) -> int:
+        """Return the number of the step, k = 1, 2, ...  Raise TypeError if `at` has not set it."""
+        if not self._k:
+            raise TypeError(f"the number k of {self!r} depends on the step: optimizer.at(step).step(...)")
+        return self._k
+
     def at(self, step: int) -> Self:
-        """Return the optimiser for the step `step` = 0, 1, ...  Its learning rate is a number."""
-        if not isinstance(self.lr, Schedule):
-            return self
-        return _changed(self, lr=rate(self.lr, step))
+        """Return the optimiser for the step `step` = 0, 1, ...  Its learning rate is a number, and k = step + 1."""
+        return _changed(self, lr=rate(self.lr, step), _k=step + 1)
 
     def t(self, steps: int) -> float:
         """Return the time t after this many steps: lr x steps, or the sum of the rates of a schedule."""
@@ -215,7 +221,6 @@ class Adam(Optimizer):
     weight_decay: float = 0.0
     towards: Array | None = field(default=None, repr=False, compare=False)
     _point: str = field(default="", init=False, repr=False)
-    _k: ClassVar[int | None] = None
     rule: ClassVar[Rule] = "adam"
 
     def __post_init__(self) -> None:
@@ -223,20 +228,15 @@ class Adam(Optimizer):
         if not 0 < self.eps < inf:
             raise ValueError(f"{type(self).__name__}(eps=...) expects a finite number > 0, got {self.eps!r}")
 
-    def at(self, step: int) -> Self:
-        return _changed(super().at(step), _k=step + 1)
-
     def init(self, theta: Array) -> Array:
         """Return m = r = 0, ([E], 2, P)."""
         xp = array_namespace(theta)
         return xp.zeros((*theta.shape[:-1], 2, theta.shape[-1]), dtype=theta.dtype)
 
     def step(self, theta: Array, gradient: Array, memory: Array, scales: Array | None) -> None:
-        if self._k is None:
-            raise TypeError(f"the bias correction of {self!r} depends on the step: optimizer.at(step).step(...)")
-        lr, b1, b2 = self.rate, float(self.b1), float(self.b2)
-        root = sqrt(1 - b2**self._k)
-        rate, eps = lr * root / (1 - b1**self._k), float(self.eps) * root  # so that the step is m / (sqrt(r) + eps)
+        lr, b1, b2, k = self.rate, float(self.b1), float(self.b2), self.k
+        root = sqrt(1 - b2**k)
+        rate, eps = lr * root / (1 - b1**k), float(self.eps) * root  # so that the step is m / (sqrt(r) + eps)
         xp = array_namespace(theta)
 
         def work(at: slice) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -218,6 +218,9 @@ def scheduled(kind: Any) -> None:
             make(kind, **how, lr=lr).at(i).step(theta, g.copy(), memory, None)
             make(kind, **how, lr=lr(i)).at(i).step(other, g.copy(), second, None)
         assert np.array_equal(theta, other), "a schedule is not its rates"
+    theta = THETA.copy()  # the last rate of a cosine is 0
+    make(kind, lr=mn.Cosine(LR, 3)).at(3).step(theta, GRADIENTS[0].copy(), make(kind).init(theta), None)
+    assert np.array_equal(theta, THETA), "a rate of 0 moves the weights"
     with pytest.raises(TypeError, match="depends on the step"):
         make(kind, lr=lr).step(THETA.copy(), GRADIENTS[0].copy(), make(kind).init(THETA), None)
 
@@ -289,14 +292,16 @@ class Uphill(Right):
         super().step(theta, -gradient, memory, scales)
 
 
+@dataclass(frozen=True)
 class Remembers(Right):
-    """An optimiser that stores the last gradient as an attribute, which checkpoints do not contain."""
+    """An optimiser that stores the last gradient in a list, which checkpoints do not contain."""
+
+    before: list[Any] = field(default_factory=lambda: [0.0], repr=False, compare=False)
 
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
-        before = vars(self).setdefault("_before", [0.0])
         now = gradient.copy()
-        super().step(theta, gradient + before[0], memory, scales)
-        before[0] = now
+        super().step(theta, gradient + self.before[0], memory, scales)
+        self.before[0] = now
 
 
 class Scaled(Right):
