@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, norm
 
@@ -243,14 +243,16 @@ NARROW = (8, 12, 16, 32, 64)
 
 
 def holds_once_in_four(draw: Draw, widths: Sequence[int]) -> None:
-    """Check that one of four attempts confirms the law, each with new data and twice the widths.
+    """Check that one of four attempts confirms the law, each with new data, twice the widths and an eighth of the rate.
 
-    The law is asymptotic. If its next order is small, a right draw is refused with probability at most LEVEL_OF_ALL.
+    The law is asymptotic. If its next order is small, a right draw is refused with probability at most LEVEL_OF_ALL. In
+    narrow deep networks, the stable rate of one member can be far below that of the eight members that set the rate.
     """
 
     def holds(i: int) -> bool:
         try:
-            return gate(replace(draw, seed=draw.seed + i), [n << i for n in widths])["gate"] == "holds"
+            again = replace(draw, seed=draw.seed + i, fraction=draw.fraction / 8**i)
+            return gate(again, [n << i for n in widths])["gate"] == "holds"
         except FloatingPointError:  # a narrow network diverged
             return False
 
@@ -265,9 +267,17 @@ def test_the_distance_from_the_linearisation_falls_with_the_width(draw: Draw) ->
     holds_once_in_four(draw, NARROW)
 
 
+HEAVY_TAILED = Draw(
+    depth=4, phi=mn.GELU(), body="pool", residual=False, w_std=1.0, b_std=0.0, b_init="normal", loss="mse", examples=8,
+    fraction=0.4, steps=20, regime="standard", seed=225914,
+)  # fmt: skip
+"""A draw that diverged in four attempts at the same fraction of the rate."""
+
+
 @UNSTABLE
 @pytest.mark.slow
 @settings(max_examples=20, derandomize=False, phases=[Phase.explicit, Phase.generate])
+@example(draw=HEAVY_TAILED)
 @given(draw=random_draws())
 def test_the_distance_falls_in_wider_networks(draw: Draw) -> None:
     holds_once_in_four(draw, WIDTHS)
