@@ -212,7 +212,7 @@ PARTS: dict[str, tuple[Part, str]] = {
     "tangents": (partial(measured, rows.tangents), "tangent kernels of finite networks, also of LeNet-5; 2 minutes"),
     "solves": (
         partial(measured, rows.solves),
-        "posterior and an.solve at N = 20,000; 4 references of 30 s on 16 cores",
+        "posterior at N = 20,000; 4 references of twenty seconds on 16 cores",
     ),
 }
 """{part: (function that yields measurements, description)}. Each part should take less than ten minutes on an H200."""

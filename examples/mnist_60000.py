@@ -78,7 +78,7 @@ def main(
                 label=f"{(~right).sum()} wrong")  # fmt: skip
         ax.set(xlabel="output of the true class less the largest other", ylabel="test images", yscale="log")
         ax.set_title(f"NTK regression on {len(x):,} images: {found['accuracy']:.2%}")
-        ax.legend()
+        ax.legend(loc="upper right")
         figure.savefig(out, dpi=120)
     return found
 

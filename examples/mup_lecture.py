@@ -76,7 +76,7 @@ def moved(data: str, n_train: int, rule: str, width: int, seed: int) -> dict[str
 
 
 def losses(data: str, n_train: int, rule: str, width: int, seed: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Return the loss after STEPS steps of Adam at each rate, or the initial loss if it is lower or Adam diverged."""
+    """Return the loss after STEPS steps of Adam at each rate, or the initial loss if it is lower or a seed diverged."""
     train, _ = images(data, n_train, 1)
     x, y = train.standardise().one_hot()
     x = x.reshape(len(x), -1)

@@ -2,7 +2,7 @@
 
     preconditioner        work                     memory besides x                    on disk, with store=
     "cholesky"  L L'      n^3 / 3, 2 to 4 steps    a panel of K; L without store=      K, L and the state
-    "landmarks" L, B      steps times n M          M^2, and k(x, z) up to 4 GiB        k(x, z) and the state
+    "landmarks"           M^3 + steps times n M    M^2, and k(x, z) up to 4 GiB        k(x, z) and the state
 
 The factor has the precision of K, for instance float32.  Residuals and steps use float64, so the steps also correct
 rounding errors of the factor.
@@ -205,7 +205,7 @@ def _gradients(
 
 
 def _step(K: gram.Gram | Nystrom, precondition: Precondition, now: dict[str, Array]) -> dict[str, Array]:
-    """Make one step; raise ValueError if p'(K + ridge I)p < 0, a sign of a negative eigenvalue."""
+    """Make one step; raise ValueError if p'(K + ridge I)p < 0: an eigenvalue is negative."""
     xp, a, r = K.xp, now["a"], now["r"]
     z = precondition(r)
     beta = -xp.sum(z * now["w"], axis=0) / xp.where(now["rz"] > 0, now["rz"], xp.full_like(now["rz"], inf))

@@ -125,7 +125,7 @@ class Edge:
             return float(slope * V / D / grid[k] - 1)
 
     def roots(self, f: Any, rough: Any = None) -> Iterator[float]:
-        """Yield the roots of f in ascending order, between points of a grid where f, or rough(grid, k), changes sign."""
+        """Yield the roots of f in ascending order, between points of a grid at which f (or rough) changes sign."""
         from scipy.optimize import brentq
 
         grid = np.exp(np.append(np.arange(log(SMALLEST), log(LARGEST), STEP), log(LARGEST))).tolist()

@@ -45,7 +45,7 @@ const DRAW = {
     for (const [name, color] of [["muP", BLUE], ["standard", ORANGE]]) {
       for (let i = 0; i < at[0]; i++)
         traces.push(line(undefined, scene.rates, scene.frames[i * steps + at[1]][name], color, {width: .7}));
-      traces.push({...line(name === "muP" ? "muP" : "PyTorch's weights, one rate", scene.rates, frame[name], color,
+      traces.push({...line(name === "muP" ? "muP" : "standard weights, one rate", scene.rates, frame[name], color,
         {width: 3}), mode: "lines+markers"});
     }
     const ends = [Math.min(...scene.rates), Math.max(...scene.rates)].map(Math.log10);

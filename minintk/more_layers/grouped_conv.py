@@ -122,7 +122,7 @@ class GroupedConvJacobian(LayerJacobian):
         return None if p.ends_sweep else p.m * layer.add(rows @ self.W.swapaxes(-1, -2))
 
     def gram(self, u: Array, other: GroupedConvJacobian, v: Array, kernel: Contraction) -> Array | float:
-        """Return S_W m^2 sum_g dW_gn . dW'_gl + S_b c^2 db_n . db'_l, in blocks of groups with dW no larger than u."""
+        """Return S_W m^2 sum_g dW_gn . dW'_gl + S_b c^2 db_n . db'_l, in blocks of groups; dW seldom exceeds u."""
         same, layer = other is self and v is u, self.layer
         W, b = layer.parameters.squares(kernel)
         P, u = self.each_example(u)

@@ -87,7 +87,7 @@ def test_leave_one_out_is_as_large_as_the_targets() -> None:
     for target in (y, y[:, None], np.stack([y, -y], axis=1)):
         model = an.NNGPRegressor().fit(x, target)
         assert model.leave_one_out().shape == model.predict(x).shape == target.shape
-    labels = np.where(y > 0, "odd", "even")
+    labels = np.where(y > 0, "even", "odd")
     assert an.NTKClassifier().fit(x, labels).leave_one_out().shape == (12, 2)
 
 

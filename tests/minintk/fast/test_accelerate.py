@@ -68,7 +68,7 @@ def test_convolutional(case: Case) -> None:
 
 @pytest.mark.parametrize("what", ["patches", "gathered", "shares"])
 def test_a_wrong_fast_path_is_refused(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`check_door` fails if pixels are off by one, a transform is wrong, or only part of the batch is used."""
+    """`check_door` fails if patches are shifted by a number, a transform is wrong, or part of the batch is omitted."""
     from minintk.fast.gather import Gather
     from minintk.fast.patches import Patches
     from minintk.fast.split_batch import SplitBatchJacobian

@@ -139,7 +139,7 @@ BOMBS: dict[str, tuple[bytes, Reader, str]] = {
         archive({"theta.npy": header("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000000,), }")}),
         checkpoints.load, "it can hold",
     ),
-    "npz with one array a thousand times": (
+    "npz with an array of zeros a hundred times": (
         archive({f"{i}.npy": npy(np.zeros(2**17)) for i in range(100)}, zipfile.ZIP_DEFLATED),
         checkpoints.load, "it can hold",
     ),

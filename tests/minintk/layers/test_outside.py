@@ -119,7 +119,7 @@ class Silent(ScaleJacobian):
 
 
 def planted(wrong: type[ScaleJacobian], monkeypatch: pytest.MonkeyPatch) -> tuple[mn.Network, Array, Array]:
-    """Return a network whose middle layer has the Jacobian `wrong`."""
+    """Return (network, theta, x): a network whose middle layer has the Jacobian `wrong`."""
     monkeypatch.setattr(BoundScale, "__init__", lambda self, tensors: object.__setattr__(self, "tensors", tensors))
     monkeypatch.setattr(BoundScale, "jacobian", wrong)
     net = mn.Network(mn.Sequential(mn.Dense(3), Scale(), mn.Dense(2)), (3,))
