@@ -9,7 +9,7 @@ and (beta - alpha)/2 here.  For alpha > 1, only their phases Ia, II and III occu
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import exp, inf, log
+from math import exp, log
 from typing import Any
 
 import numpy as np
@@ -113,5 +113,5 @@ def compute_optimal(modes: Modes, power: Any, compute: Any, *, noise: float = 0.
 
 def _check(alpha: float, beta: float) -> None:
     for name, value in (("alpha", alpha), ("beta", beta)):
-        if not 1 < number(name, value) < inf:
+        if not number(name, value) > 1:
             raise ValueError(f"{name} expects a number > 1, so that the sum converges, got {value!r}")

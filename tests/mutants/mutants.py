@@ -53,6 +53,7 @@ NUMERICAL = ("analytic/*", "minintk/arrays.py", *(f"minintk/{room}/*" for room i
 
 NOT_NUMERICAL = (
     "*/__init__.py",
+    "*/conftest.py",
     "analytic/large/streaming.py",
     "analytic/fast/gpu_kernels.py",  # runs only on a GPU
     "minintk/examination/command.py",

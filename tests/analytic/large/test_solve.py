@@ -443,6 +443,15 @@ def test_a_kernel_that_does_not_say_what_it_is_has_no_store(tmp_path: Path) -> N
         an.solve(Shifted(0.0), x, y, ridge=RIDGE, store=tmp_path)
 
 
+def test_the_factor_counts_unless_there_is_a_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    needed: list[int] = []
+    monkeypatch.setattr(solve, "check_memory", lambda xp, what, need, remedy: needed.append(need))
+    x, y, _ = data(40)
+    for store in (None, tmp_path / "k"):
+        an.solve(KERNEL, x, y, ridge=RIDGE, store=store)
+    assert needed[0] - needed[1] == x.itemsize * 40 * 40 // 2
+
+
 def test_memory_is_asked_for_before_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y, _ = data(40)
     monkeypatch.setattr("analytic.training.eigen.available_memory", lambda xp: 1000)

@@ -25,6 +25,12 @@ def distances(s: Array) -> Array:
     return ((y[:, None] - y) ** 2 * w).sum(axis=-1)
 
 
+def test_the_error_of_rounding_is_about_two_roundings() -> None:
+    x = np.array([0.5, 1.0, 3.0])
+    found = np.abs(quadrature.rounding(np.exp, x)) / (np.exp(x) * x * 2.0**-51)
+    assert np.all(np.abs(found - 1) < 0.5)
+
+
 def square_of_tanh(xp: Any, q: Any) -> Any:
     return mean_square(np.tanh, np.sqrt(q))
 
