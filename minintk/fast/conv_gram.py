@@ -65,7 +65,7 @@ def gradient_rows(windows: Patches, x: Array, u: Array, compiled: bool) -> Array
     """Return P(x)' u per example and output, (C, [E], N, n K), ordered (n, K), or (K, n) by the compiled loop."""
     xp = array_namespace(u)
     N, step = x.shape[-4], max(1, windows.step(x) // 4)  # products are computed image by image
-    fits = replace(windows, channels=(x.shape[-1], u.shape[-1])).direct and x.ndim == 4 and on_host(xp)
+    fits = replace(windows, channels=(x.shape[-1], u.shape[-1])).direct and u.ndim == 4 and on_host(xp)  # no ensemble
     if fits and compiled and (direct := loops()) is not None:
         v = np.ascontiguousarray(u).reshape((*u.shape[:2], *windows.windows.out, u.shape[-1]))
         found = np.zeros((N, u.shape[0], *windows.windows.window, x.shape[-1], u.shape[-1]), u.dtype)

@@ -67,6 +67,19 @@ def test_kernels_of_two_batches_of_unequal_sizes(M: int, compiled: int, monkeypa
         np.testing.assert_allclose(found, turned, rtol=0, atol=1e-12 * np.abs(want).max())
 
 
+@pytest.mark.parametrize("N", [1, 2, 9])
+@pytest.mark.parametrize("shape", [(16, 16, 3), (4, 4, 16)])
+def test_kernels_of_ensembles(N: int, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first convolution reads inputs without an axis of members, which its cotangents have."""
+    spec = mn.Sequential(mn.Conv2d(16, 3), mn.ReLU(), mn.Conv2d(16, 3), mn.GlobalAvgPool(), mn.Dense(2))
+    net = mn.Network(spec, shape)
+    theta, x = net.init(RNG(0), ensemble=3), RNG(1).standard_normal((N, *shape))
+    monkeypatch.setattr(THRESHOLDS, "compiled", 1)
+    for found, x2 in ((mn.ntk(net, theta, x), None), (mn.ntk(net, theta, x, x[:1]), x[:1])):
+        want = [mn.ntk(net, member, x, x2) for member in theta]
+        np.testing.assert_allclose(found, want, rtol=0, atol=1e-12 * np.abs(want).max())
+
+
 @pytest.mark.parametrize("way", WAYS)
 @settings(max_examples=25)
 @given(st.data())
