@@ -143,7 +143,7 @@ class Jacobian(ABC):
 class NetworkJacobian(Jacobian):
     """The Jacobian of a network, computed from its layers' Jacobians and the layout that splits theta into weights.
 
-    coupled : `Model.coupled`; if True, no kernel exists.  part : a function that returns J of a slice of examples.
+    coupled : `Model.coupled`; if True, no kernel exists.  at : (network, bound layers, x) with which J was computed.
     """
 
     root: LayerJacobian
@@ -152,7 +152,7 @@ class NetworkJacobian(Jacobian):
     ensemble: int | None
     like: Array
     coupled: bool = False
-    part: Callable[[slice], NetworkJacobian] | None = None
+    at: tuple[Any, Any, Any] = (None, None, None)
 
     @property
     def size(self) -> int:  # type: ignore[override]
@@ -167,15 +167,19 @@ class NetworkJacobian(Jacobian):
 
     def parts(self) -> Iterator[tuple[int, Jacobian]]:
         """Yield blocks of eight examples, so that a sweep for one example does not process all others."""
-        if self.part is None or self.coupled:
+        net, layers, x = self.at
+        if net is None or self.coupled:
             yield 0, self
         else:
-            yield from ((i, self.part(slice(i, i + 8))) for i in range(0, self.outputs[0], 8))
+            yield from ((i, net.through(layers, self.like, x[i : i + 8])[1]) for i in range(0, self.outputs[0], 8))
 
     def contract(self, other: Jacobian, kernel: Contraction) -> Array:
         """Return J S J_other' layer by layer, without forward sweeps if `other` is such a Jacobian too."""
         if self.coupled:
             raise ValueError(UNCALIBRATED)
+        net, layers, _ = self.at
+        if isinstance(other, NetworkJacobian) and net is other.at[0] is not None and layers is not other.at[1]:
+            other = net.through(layers, other.like, other.at[2])[1]  # a small batch takes other layers than a large one
         if not isinstance(other, NetworkJacobian) or type(other.root) is not type(self.root):
             return super().contract(other, kernel)
         (N, C), M, xp = self.outputs, other.outputs[0], array_namespace(self.like)

@@ -261,7 +261,7 @@ class Network(Model):
                 raise ValueError(f"theta expects shape {want}, got {tuple(theta.shape)}: {remedy}")
 
     def forward(self, theta: Array, x: Array) -> tuple[Array, NetworkJacobian]:
-        return self._through(self._way(self.sweeps, x), theta, x)
+        return self.through(self._way(self.sweeps, x), theta, x)
 
     @overload
     def linearize(
@@ -285,23 +285,21 @@ class Network(Model):
         return own(array_namespace(f).broadcast_to(f, (*theta.shape[:-1], *J.outputs))), J
 
     def jacobian(self, theta: Array, x: Array) -> NetworkJacobian:
-        return self._through(self._way(self.kernels, x), theta, x)[1]
+        return self.through(self._way(self.kernels, x), theta, x)[1]
 
     def _way(self, fast: Bound, x: Array) -> Bound:
         """Return `fast`, or the plain layers if N P, times the largest number of positions, is < THRESHOLDS.plain."""
         return fast if x.shape[0] * self._positions * self.size >= THRESHOLDS.plain else self.layers
 
-    def _through(self, layers: Bound, theta: Array, x: Array) -> tuple[Array, NetworkJacobian]:
+    def through(self, layers: Bound, theta: Array, x: Array) -> tuple[Array, NetworkJacobian]:
         """Return (f, J) computed by these layers."""
         f, root = layers(self._weights(theta), x)
         ensemble = theta.shape[0] if theta.ndim == 2 else None
         if ensemble is not None and f.ndim == 2:  # without weights, all members have the same f
             f = array_namespace(f).broadcast_to(f, (ensemble, *f.shape))
 
-        def part(at: slice) -> NetworkJacobian:
-            return self._through(layers, theta, x[at])[1]
-
-        return f, NetworkJacobian(root, self.layout, (x.shape[0], self.outputs), ensemble, theta, self.coupled, part)
+        at = self, layers, x
+        return f, NetworkJacobian(root, self.layout, (x.shape[0], self.outputs), ensemble, theta, self.coupled, at)
 
     def expand(self, theta0: Array, d: Array, x: Array, order: int) -> tuple[Series, NetworkJacobian]:
         w, ensemble = self._weights(theta0), d.shape[0] if d.ndim == 2 else None

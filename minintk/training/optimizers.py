@@ -42,8 +42,7 @@ class Optimizer(ABC):
     lr: float | Schedule
     rule: ClassVar[Rule] = "sgd"
     weight_decay = 0.0  # not fields, because a subclass's arguments would come after them
-    towards = cast("Array | None", None)
-    _k = 0
+    towards, _k = cast("Array | None", None), 0
 
     def __post_init__(self) -> None:
         """Raise ValueError for numbers out of range."""

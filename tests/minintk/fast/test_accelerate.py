@@ -18,6 +18,7 @@ from minintk.layers.dense import BoundDense
 from minintk.models.network import as_written
 from minintk.testing import assert_close, roundings
 from minintk.threads import single_threaded_blas
+from minintk.thresholds import THRESHOLDS
 from tests.kit.small_is_large import small_is_large
 from tests.kit.strategies import Case, cases, convolutional, networks
 
@@ -92,6 +93,25 @@ def test_a_wrong_fast_path_is_refused(what: str, monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(SplitBatchJacobian, "vjp", forgetful)
     with pytest.raises((AssertionError, ValueError)):
         check_door(case)
+
+
+def test_a_small_batch_meets_a_large_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large batches take the fast layers. Kernels with a small batch are still computed layer by layer."""
+    from minintk.models.jacobian import Jacobian
+
+    net = mn.Network(mn.Sequential(mn.Dense(8), mn.ReLU(), mn.Dense(3)), (5,))
+    with shut():
+        plain = mn.Network(net.spec, net.input_shape)
+    rng = np.random.default_rng(0)
+    theta, x = net.init(rng), rng.standard_normal((20, 5))
+    monkeypatch.setattr(THRESHOLDS, "plain", 10 * net.size)
+    monkeypatch.setattr(Jacobian, "contract", None)  # sweeps for each row
+    for few, many in ((x[:2], x), (x, x[:2])):
+        np.testing.assert_allclose(mn.ntk_full(net, theta, few, many), mn.ntk_full(plain, theta, few, many), rtol=1e-9)
+    J = net.linearize(theta, x)[1]
+    for other in (net.linearize(theta, x[:2])[1], net.jacobian(theta, x)):  # the latter has merged layers
+        found, want = J.gram(other), np.einsum("ncp,mdp->ncmd", J.dense(), other.dense())
+        np.testing.assert_allclose(found, want, rtol=1e-9, atol=1e-12)
 
 
 def test_the_door_is_asked_once() -> None:
