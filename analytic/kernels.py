@@ -349,7 +349,7 @@ class Kernel:
             return float("inf")
         inputs, roundings = Examples(x, name="x"), through("roundings", lambda *_: 0.0)
         steps, error = self._program(inputs.example), 2 * self._rows(inputs).error
-        return error if needs_images(steps) else error + 4 * float(roundings(steps, inputs))
+        return error if needs_images(steps) or 0 in inputs.shape else error + 4 * float(roundings(steps, inputs))
 
     def _program(self, shape: Shape) -> Program:
         return program(self.spec, self.parametrization, shape)

@@ -52,7 +52,7 @@ def tile_shape(xp: Any, shape: tuple[int, int]) -> tuple[int, int]:
     (n, m), width = shape, tile_width(xp, max(shape))
     height = 2 * width if on_host(xp) else width
     if m < width:  # few columns: keep about as many pairs per tile, but at least eight tiles
-        height = max(height, min(height * (width // m), -(-n // 8)))
+        height = max(height, min(height * (width // max(m, 1)), -(-n // 8)))
     return height, width
 
 

@@ -80,6 +80,8 @@ def test_out_and_progress_and_empty() -> None:
     with ThreadPoolExecutor(2) as pool:
         found = kernel.nngp(x, x2, executor=pool, out=out, progress=lambda done, total: told.append((done, total)))
         assert kernel.ntk(x[:0], x2, executor=pool).shape == (0, 4)
+        vectors = an.kernel(mn.Sequential(mn.Dense(4), mn.ReLU(), mn.Dense(1)))
+        assert vectors.ntk(np.ones((3, 2)), np.ones((0, 2)), executor=pool).shape == (3, 0)
     assert found is out
     np.testing.assert_allclose(out, kernel.nngp(x, x2), rtol=1e-13)
     assert [done for done, _ in told] == list(range(1, told[0][1] + 1))

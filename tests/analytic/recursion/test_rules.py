@@ -200,6 +200,7 @@ def test_no_layers_and_no_rows() -> None:
     assert kernel.ntk(XF1[:0]).shape == (0, 0)
     assert kernel.ntk(XF1, XF1[:0]).shape == (3, 0)
     assert kernel.diag(XF1[:0]).nngp.shape == (0,)
+    assert kernel.error(XF1[:0]) == 0
 
 
 def test_kernels_are_values() -> None:
