@@ -196,7 +196,7 @@ class single_threaded_blas(AbstractContextManager[None]):
         key, me, here = id(self), get_ident(), _place()
         try:
             _holders[key] = me, here, weakref.ref(self, lambda _: _leave(key))  # in case `__exit__` is never reached
-            for other, (thread, place, _) in list(_holders.items()):  # a frame kept alive (notebooks) never exits
+            for other, (thread, place, _) in list(_holders.items()):  # a notebook can keep an ended frame alive
                 if thread == me and place[0] >= here[0] and place != here:
                     _holders.pop(other, None)
             for job, depth in list(_own.__dict__.get("jobs", {}).items()):  # interrupted while it was ending

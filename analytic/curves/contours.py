@@ -4,7 +4,7 @@
     z(u) = 0.5017 u cot(0.6407 u) - 0.6122 + 0.2645 i u     times J / t, -pi < u < pi, J nodes: error about 3.9^-J
 
 (Trefethen, Weideman and Schmelzer 2006.)  Powers q(z)^T of a step's operator are polynomials, so they need a closed
-contour.  It joins a hyperbola, which crosses the axis left of 0 at order 1 / (lr T), to an arc beyond the spectrum.
+contour.  It is a hyperbola, which crosses the axis at about -1 / (lr T), closed by an arc to the right of the spectrum.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def shifted_sum(
 ) -> None:
     """Compute `joint_sum` for a plain axis: outputs from `start` along the first axis, and all along the second.
 
-    For each shift, all axes after the first are added as one contiguous slice, which is faster than line by line.  Some
+    For each shift, the entries are added as one contiguous slice, which is faster than adding line by line.  Some
     entries thereby receive numbers of a neighbouring line; these entries are recomputed.  Positive shifts come first,
     so that the first write to `out` starts on a cache line.  Otherwise, NumPy takes three times as long.
     """

@@ -165,7 +165,7 @@ class KernelStore:
         return number in self.done
 
     def keep(self, number: int, found: list[Array | None]) -> None:
-        """Write a block that this process claimed and computed to the results, and then its line to the record."""
+        """Write a block, which this process claimed and computed, to the results; then add its line to the record."""
         arrays = {name: to_host(a) for name, a in zip(KERNEL_NAMES, found, strict=True) if a is not None}
         with Claim(self.folder / "record.lock", wait=True):
             for name, block in arrays.items():

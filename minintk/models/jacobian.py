@@ -143,7 +143,7 @@ class Jacobian(ABC):
 class NetworkJacobian(Jacobian):
     """The Jacobian of a network, computed from its layers' Jacobians and the layout that splits theta into weights.
 
-    coupled : `Model.coupled`; if True, no kernel exists.  at : (network, bound layers, x) with which J was computed.
+    coupled : `Model.coupled`; if True, no kernel exists.  at : the network, layers and x with which J was computed.
     """
 
     root: LayerJacobian

@@ -58,7 +58,7 @@ def members(thing: type) -> list[str]:
 
 def line(name: str, thing: Any) -> str:
     """Return the line of surface.txt for a name."""
-    if inspect.isclass(thing):  # outside classes and exceptions have signatures that depend on Python's version
+    if inspect.isclass(thing):  # omit inherited constructors, which can depend on the version of Python
         made = any({"__init__", "__new__"} & {*vars(c)} for c in own(thing))
         return " ".join([name + call(thing) * made, *members(thing)])
     return name + (call(thing) if inspect.isroutine(thing) else "")

@@ -88,7 +88,7 @@ def test_a_row_has_one_level(shared: Any, many: int) -> None:
 
 
 def test_more_seeds_make_a_right_number_agree(shared: Any) -> None:
-    """A finite width causes a deviation of 4 %.
+    """Draw measurements that differ from the paper by 4 %, as a finite width may cause.
 
     A rule without a margin around the paper's number would report a difference with 4,000 seeds.
     """

@@ -147,9 +147,9 @@ def memory(plan: ImagePlan, *x: Any, size: int | None = None, cores: int = 1) ->
 
 
 def test_memory_grows_by_what_is_recorded_of_each_image() -> None:
-    """Memory grows by D and Theta, in float64, of each pooled pixel of x1 and x2.
+    """Each image of x1 and x2 adds D and Theta, in float64, for every pooled pixel.
 
-    If there is no pooling to record, it does not grow.
+    Without pooling, it adds nothing.
     """
     net = mn.Sequential(CONV, mn.AvgPool(2), CONV, mn.Residual(mn.Sequential(mn.ReLU(), CONV)), POOL)
     few, many, others = (blank(n, 8, 6, 1) for n in (900, 2500, 700))
