@@ -306,3 +306,19 @@ def test_kappa_says_that_the_parameters_are_not_finite() -> None:
     net = mn.Network(mn.Sequential(mn.Dense(1), mn.Dense(1)), (1,))
     with pytest.raises(ValueError, match="theta holds 1 value"):
         kappa(net, np.array([1.0, np.nan]), np.ones((1, 1)))
+
+
+@pytest.mark.parametrize(
+    ("widths", "values", "says"),
+    [
+        ([1.0, 2.0], [np.array([1.0, 0.0]), np.ones(2)], "positive finite values"),
+        ([1.0, 2.0], [np.ones(2), np.array([1.0, np.inf])], "positive finite values"),
+        ([1.0, 2.0], [np.ones((2, 1)), np.ones(2)], "positive finite values"),
+        ([1.0, -2.0], [np.ones(2), np.ones(2)], "two or more widths > 0"),
+        ([1.0, np.inf], [np.ones(2), np.ones(2)], "two or more widths > 0"),
+        ([1.0, 1.0], [np.ones(2), np.ones(2)], "two or more widths > 0"),
+    ],
+)
+def test_power_laws_of_other_values_are_refused(widths: Any, values: Any, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        power_law(widths, values)

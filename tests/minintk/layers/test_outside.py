@@ -146,6 +146,18 @@ def test_a_gradient_that_is_not_written_is_nan_and_training_refuses_it(monkeypat
         list(mn.train(net, theta, x, np.ones((3, 2)), loss=mn.mse, optimizer=mn.SGD(0.1), steps=2))
 
 
+def test_a_gradient_that_is_written_in_part_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Half(ScaleJacobian):
+        def vjp(self, u: Any, dw: Any) -> Any:
+            if dw is not None:
+                dw[self.name][:2] = (self.x * u).sum(axis=-2)[:2]
+            return super().vjp(u, None)
+
+    net, theta, x = planted(Half, monkeypatch)
+    with pytest.raises(TypeError, match=r"no layer wrote the gradient of 1\.g"):
+        list(mn.train(net, theta, x, np.ones((3, 2)), loss=mn.mse, optimizer=mn.SGD(0.1), steps=2))
+
+
 class Adds(ScaleJacobian):
     """A Jacobian that adds to its gradient instead of overwriting it."""
 

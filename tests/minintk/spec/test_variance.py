@@ -31,6 +31,7 @@ def deep(depth: int, w_std: float = 1.0) -> mn.Sequential:
 
 
 def test_fourteen_layers_warn_and_thirteen_do_not() -> None:
+    assert variance_gain(mn.LeakyReLU(0.5)) == 0.625
     assert variance_gain(deep(14)) < SMALLEST_SILENT_GAIN < variance_gain(deep(13))
     with pytest.warns(RuntimeWarning, match="the outputs' variance at initialisation is about 6e-05"):
         mn.Network(deep(14), (3,))
