@@ -56,6 +56,10 @@ NOT_NUMERICAL = (
     "*/conftest.py",
     "analytic/large/streaming.py",
     "analytic/fast/gpu_kernels.py",  # runs only on a GPU
+    "analytic/verify/command.py",
+    "analytic/verify/draw_report.py",
+    "analytic/verify/figures.py",
+    "analytic/verify/report.py",
     "minintk/examination/command.py",
     "minintk/examination/figures.py",
     "minintk/thresholds.py",  # thresholds affect only speed

@@ -234,8 +234,9 @@ def test_bad_input_is_refused_at_once() -> None:
     needed: list[int] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("analytic.limits.nonlinear.check_memory", lambda xp, what, need, remedy: needed.append(need))
-        for M in (3, 6, 12):
+        for M in range(1, 5):
             limit(which, x_test=np.ones((M, X.shape[1])), x=X, y=Y)
-    assert needed[2] < 5 * needed[1] < 25 * needed[0]  # at most quadratic in the examples
+    assert np.diff(needed, 3).tolist() == [0]  # quadratic in the examples
+    assert np.diff(needed, 2)[0] > 0
     with pytest.raises(MemoryError, match=r"needs about .* GB"):  # a single hidden layer has no (n, n) weights
         limit(spec(mn.ReLU(), C=2), samples=2**60)

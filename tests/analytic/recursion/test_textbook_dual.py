@@ -104,6 +104,12 @@ def test_equal_rows_have_k_equal_to_q(scale: float) -> None:
     np.testing.assert_allclose(kernel.diag(x).ntk, want, rtol=1e-14)
 
 
+@pytest.mark.parametrize("activation", [mn.ReLU(), mn.Dense, int, "relu"])
+def test_only_classes_of_activations_can_be_registered(activation: Any) -> None:
+    with pytest.raises(TypeError, match="register_dual expects a class of activations"):
+        an.register_dual(activation, arccos_1, arccos_0)
+
+
 def test_a_wrong_formula_shows() -> None:
     an.register_dual(Ramp, arccos_1, lambda q, q2, k: 2 * arccos_0(q, q2, k))
     x = RNG.standard_normal((7, 4))  # the shape of a kernel that is cached
