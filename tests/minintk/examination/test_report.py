@@ -34,6 +34,8 @@ def test_the_text_has_every_number_finding_and_sentence(report: Any) -> None:
     assert all(f"- {sentence}" in text for sentence in report.advice)
     assert all(f"width for 5 %, {name}: " in text for name in ("Standard()", "NTK()"))
     assert report.advice[-1] == MEANS[report.regime]
+    least = min(report.statements["safe"].interval[0], float(report.run.rates.min()))
+    assert any(f"Keep the rate of SGD below {least:.2g}, " in sentence for sentence in report.advice)
     assert "\n\n\n" not in text
     assert text.endswith(f"took {report.seconds:.0f} s")
     assert "\n\n\n" not in str(replace(report, laws=(), scaling={}, signals={}, statements={}))

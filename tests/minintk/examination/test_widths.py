@@ -58,6 +58,8 @@ def test_a_width_is_refused_that_the_seeds_do_not_decide(exponent: Any, scatter:
     found = law("NTK()", 128, (64, 128, 256), gaps(exponent, scatter))
     assert found.needed is None
     assert str(found).startswith("refused: ")
+    here = 100 * np.exp(np.log(found.gaps[found.widths.index(128)]).mean())
+    assert str(found).endswith(f"; here the gap is {here:.3g} %")
     assert ("does not surely fall" in found.why) == (exponent == 0)
 
 

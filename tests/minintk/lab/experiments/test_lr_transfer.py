@@ -142,3 +142,10 @@ def test_a_loss_of_zero_has_a_best_rate() -> None:
     assert found.losses.max() == 0
     assert all(0.1 <= best.value <= 0.4 for best in found.optima)
     assert found.shift.value == 0
+
+
+def test_the_regret_is_the_loss_at_another_widths_rate() -> None:
+    losses = np.array([[[4.0], [1.0], [3.0]], [[2.0], [6.0], [2.5]]])  # best rates: the second, and the first
+    rates = (0.1, 0.2, 0.4)
+    found = Transfer("", (64, 128), rates, losses, *_optima((64, 128), rates, losses, np.random.default_rng(0)))
+    assert found.regret == pytest.approx(4.0)  # at width 64 with the first rate; 3 at width 128 with the second
