@@ -136,11 +136,11 @@ class _Network(BaseEstimator):  # type: ignore[misc]
         w = _check_sample_weight(sample_weight, X, dtype=X.dtype)
         if (w < 0).any() or not w.any():
             raise ValueError(f"sample_weight expects numbers >= 0, not all 0, got {w.min()} to {w.max()}: drop some")
-        x, Y, w = _examples(X, self.image_shape)[w > 0], Y[w > 0], w[w > 0]
+        kept = (w > 0) | (np.ndim(self.landmarks) > 0)  # indices of landmarks count all examples
+        x, Y, w = _examples(X, self.image_shape)[kept], Y[kept], w[kept]
         loo, plain = self.ridge == "loo", bool((w == w[:1]).all())
         if self._time != inf and not (plain and self.landmarks is None and not loo):
-            what = "sample_weight, landmarks, ridge='loo' expect time=inf"
-            raise ValueError(f"{what}, got time={self._time}: pass a larger ridge instead")
+            raise ValueError(f"sample_weight, landmarks, ridge='loo' expect time=inf, got {self._time}: raise ridge")
         if loo and self.landmarks is not None:
             raise ValueError("ridge='loo' expects landmarks=None, for it needs the factor of the whole kernel")
         size = float(np.average(getattr(self.kernel_.diag(x), self._kind), weights=w)) if loo or self.relative else 1.0
@@ -205,8 +205,8 @@ class _Network(BaseEstimator):  # type: ignore[misc]
         if self._time == inf and self.landmarks is None and limit.factor is not None:
             return self.leave_one_out(), self._Y, self._w
         if self.landmarks is not None:
-            f = limit.predict(ens.x)
-            rows = np.setdiff1d(np.arange(N), limit.landmarks) if len(limit.landmarks) < N else np.arange(N)
+            f, seen = limit.predict(ens.x), np.flatnonzero(self._w)
+            rows = seen if np.isin(seen, limit.landmarks).all() else np.setdiff1d(seen, limit.landmarks)
             h = float((ens.y * f)[rows, C:].mean())
         else:
             f, of = ens.predict(ens.x, self._time, kind=self._kind), ens.dynamics(self._kind).spectrum
@@ -411,7 +411,7 @@ class NetworkKernel(theirs.Kernel):  # type: ignore[misc]
             raise ValueError("the gradient is of k(X, X) alone: leave Y out")
         d = k.derivatives(x)
         free = [getattr(getattr(d, of.name), self.kind) for of in self.hyperparameters if not of.fixed]
-        return K, np.stack(free, axis=-1) if free else K[..., :0]
+        return K, np.stack(free, axis=-1) if free else K[..., None][..., :0]
 
     def diag(self, X: Any) -> Host:
         """Return k(x, x), (N,)."""

@@ -109,3 +109,10 @@ def test_a_kernel_of_rows_says_what_to_write_instead() -> None:
     X = np.eye(3)
     with pytest.raises(ValueError, match=r'got \(3,\); for scikit-learn\'s KernelRidge, kernel="precomputed"'):
         KernelRidge(kernel=an.kernel(mn.zoo.mlp(1, 8, 1)).ntk).fit(X, X)
+
+
+def test_without_free_parameters_the_gradient_is_empty() -> None:
+    x, y = np.random.default_rng(0).standard_normal((7, 3)), np.arange(7.0)
+    fixed = an.NetworkKernel(w_std_bounds="fixed", b_std_bounds="fixed")
+    assert fixed(x, eval_gradient=True)[1].shape == (7, 7, 0)
+    GaussianProcessRegressor(fixed + WhiteKernel(0.1)).fit(x, y)
