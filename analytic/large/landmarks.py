@@ -8,7 +8,7 @@ With K_mm = L L' and v = L' a, conjugate gradients preconditioned with P^-1 solv
                             P = (N / M) L' W_m L + ridge I
 
 P is S with the sum over examples replaced by N / M times the sum over landmarks.  K_nm is read in pieces of rows.  If
-K_nm fits in memory, each step reads all pieces; otherwise, K_mn W K_nm : (M, M) is formed once, in O(M^2 + piece)
+K_nm fits in memory, each step reads all pieces; otherwise, S - ridge I : (M, M) is formed once, in O(M^2 + piece)
 memory.  With M = N, a is the exact solution.  Rudi, Carratino and Rosasco 2017, eqs. (8) and (13).
 """
 
@@ -98,7 +98,7 @@ class Nystrom:
             self.right = triangular(self.L, self._sums(weight[:, None] * y, holds, read, write, advance))
 
     def _sums(self, wy: Array, holds: bool, read: Any, write: Any, advance: Callable[[float], None]) -> Array:
-        """Return K_mn W y; set K2 = K_mn W K_nm unless K_nm stays in memory; resume an interrupted process's sums."""
+        """Return K_mn W y; set K2 = S - ridge I unless K_nm stays in memory; resume an interrupted process's sums."""
         xp, m = self.xp, len(self.at)
         sums = {"K2": xp.zeros((m, m)), "b": xp.zeros((m, wy.shape[1])), "pieces": xp.zeros(1)}
         if not holds:
@@ -110,8 +110,8 @@ class Nystrom:
             K = self.rows(i)
             b += K.T @ wy[self.pieces[i]]
             if self.K2 is not None:
-                K = self.weight[self.pieces[i], None] ** 0.5 * K
-                self.K2 += K.T @ K
+                K = triangular(self.L, (self.weight[self.pieces[i], None] ** 0.5 * K).T)  # keeps K2 definite
+                self.K2 += K @ K.T
                 if monotonic() - last > KEPT or i == len(self.pieces) - 1:
                     write(sums | {"pieces": xp.asarray([i + 1.0])})
                     last = monotonic()
@@ -144,9 +144,9 @@ class Nystrom:
 
     def product(self, v: Array) -> Array:
         """Return S v, (M, C)."""
-        a, total = self.coefficients(v), self.xp.zeros_like(v.T)
         if self.K2 is not None:
-            return triangular(self.L, self.K2 @ a) + self.ridge * v
+            return self.K2 @ v + self.ridge * v
+        a, total = self.coefficients(v), self.xp.zeros_like(v.T)
 
         def part(i: int) -> Array:
             K = self.rows(i)

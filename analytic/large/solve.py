@@ -132,7 +132,7 @@ def solve(
         if not isinstance(kernel, Kernel):
             raise TypeError(f"store= is for kernels of analytic.kernel, which say what they are, got {kernel!r}")
         parts = (repr(kernel), kind, by, "", ridge, gram.BLOCK)
-        mark = digest(f"minintk solve 2; {parts}", x, *(() if z is None else (z, w)))
+        mark = digest(f"minintk solve 3; {parts}", x, *(() if z is None else (z, w)))
         folder = made_folder(made_folder(store, "store=") / f"{by}-{mark}", "store=")
         with progress_of("kernel", 1.0, progress) as advance:
             told = _shares(advance) if progress else None  # without a bar, it warns of an hour or more

@@ -247,3 +247,13 @@ def test_memory_is_asked_for_before_the_work(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("analytic.training.eigen.available_memory", lambda xp: 1000)
     with pytest.raises(MemoryError, match=r"on 20 landmarks, needs .* take fewer landmarks"):
         an.solve(KERNEL, x, y, by="landmarks", landmarks=20)
+
+
+@pytest.mark.parametrize("ridge", [1e-3, 1e-2])
+def test_nearly_singular_landmarks_do_not_make_the_sum_indefinite(ridge: float) -> None:
+    """In two dimensions, the kernel of 200 landmarks is singular up to rounding."""
+    x = np.random.default_rng(0).standard_normal((300, 2))
+    kernel = an.kernel(mn.Sequential(mn.Dense(1, b_std=0.1), mn.Erf(), mn.Dense(1)))
+    fit = an.solve(kernel, x, np.sin(2 * x[:, :1]), ridge=ridge, kind="nngp", by="landmarks", landmarks=200)
+    whole = an.posterior(kernel, x, np.sin(2 * x[:, :1]), ridge=ridge, kind="nngp")
+    np.testing.assert_allclose(fit.predict(x[:50]), whole.predict(x[:50]), atol=1e-3)
