@@ -45,7 +45,7 @@ def predict_loss(kernel: Array, y: Array, *, examples: int, ridge: float) -> flo
         return float(delta + (N - n) / np.sum(1 / (mu + delta)))
 
     least = 1e-14 * float(mu.max())
-    if n <= N and ridge < ridge_of(least):
+    if ridge < ridge_of(least):
         raise ValueError(
             f"ridge expects at least {ridge_of(least):.4g} for {N} examples, below which {n} examples do not resolve "
             f"the loss, got {ridge:g}: take a larger sample, or more ridge"

@@ -94,3 +94,6 @@ def test_refusals() -> None:
     with pytest.raises(ValueError, match="ridge expects"):
         an.predict_loss(K, y, examples=3, ridge=-1.0)
     assert an.predict_loss(K, y, examples=2, ridge=0.0) > 0
+    F = np.random.default_rng(0).standard_normal((50, 3))
+    with pytest.raises(ValueError, match=r"ridge expects at least .* for 20 examples"):  # of rank 3
+        an.predict_loss(F @ F.T, F[:, :1], examples=20, ridge=0.0)
