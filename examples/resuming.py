@@ -7,23 +7,40 @@ with the values computed from all snapshots.
 
 from __future__ import annotations
 
+import ast
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from inspect import getsource
 from pathlib import Path
 from shutil import rmtree
+from textwrap import dedent
 from time import perf_counter
 from typing import Any
 
 import minintk as mn
 from minintk.files.locks import Claim, remove_claims
-from minintk.files.writing import digest
+from minintk.files.writing import digest, write_bytes
 from minintk.training.checkpoints import load, save
 
 PLACE = "MININTK_UNFINISHED"
 """The environment variable in which running.py passes the folder of unfinished runs. If unset, nothing is saved."""
 SECONDS = 120.0
 """The minimum number of seconds between two snapshots on disk."""
+
+
+def same_work(work: Callable[..., Any], record: Path) -> None:
+    """Record a digest of `work`. Raise SystemExit if the recorded runs are those of another `work`.
+
+    Comments and docstrings do not count, nor do the functions that `work` calls.
+    """
+    code: Any = ast.parse(dedent(getsource(work))).body[0]
+    code.body = [node for node in code.body if not isinstance(getattr(node, "value", None), ast.Constant)]
+    now = digest(ast.unparse(code))
+    if record.exists() and record.read_text("utf-8") != now:
+        raise SystemExit(f"{record}: the runs beside it were made by another `{work.__name__}`: use another --out")
+    record.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(record, now.encode())
 
 
 @contextmanager

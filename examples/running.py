@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from inspect import Parameter, getsource, signature
+from inspect import Parameter, signature
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from textwrap import dedent
 from threading import Thread
 from time import perf_counter
 from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
-from resuming import PLACE
+from resuming import PLACE, same_work
 
 import minintk as mn
 from minintk.arrays import device_namespace
 from minintk.cores import cores
 from minintk.files.locks import Claim
-from minintk.files.writing import digest, write_bytes
+from minintk.files.writing import write_bytes
 from minintk.lab.experiments.processes import processes
 
 Found = dict[str, Any]
@@ -99,8 +97,7 @@ class Setting:
         with TemporaryDirectory() as nowhere, processes(self.workers) as executor:
             store = (self.out / f"{self.name}.runs" if self.out else Path(nowhere)) / work.__name__
             os.environ[PLACE] = str(store.resolve() / "unfinished")
-            if self.out:
-                same_work(work, store.with_suffix(".source"))
+            same_work(work, store.with_suffix(".source"))
             table = mn.sweep(
                 work, axes, store=store, together=together, batch=batch, part=self.part, executor=executor,
                 progress=self.progress,
@@ -112,20 +109,6 @@ class Setting:
             left = f"{len(missing)} of {len(table.results)} runs of {work.__name__} are missing, {' to '.join(ends)}"
             raise SystemExit(f"{self.name}: {left}: run the other parts, or without --part, which makes them all")
         return mn.Table({name: table.grid[name] for name in grid}, table.results)
-
-
-def same_work(work: Callable[..., Any], record: Path) -> None:
-    """Record a digest of `work`. Raise SystemExit if the recorded runs are those of another `work`.
-
-    Comments and docstrings do not count, nor do the functions that `work` calls.
-    """
-    code: Any = ast.parse(dedent(getsource(work))).body[0]
-    code.body = [node for node in code.body if not isinstance(getattr(node, "value", None), ast.Constant)]
-    now = digest(ast.unparse(code))
-    if record.exists() and record.read_text("utf-8") != now:
-        raise SystemExit(f"{record}: the runs beside it were made by another `{work.__name__}`: use another --out")
-    record.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(record, now.encode())
 
 
 def _die_with_stdin() -> None:
@@ -192,8 +175,7 @@ def command_line(main: Main, sizes: Mapping[str, Mapping[str, Any]], doc: str | 
     def whole(scale: str, given: Mapping[str, Any]) -> dict[str, Any]:
         return defaults | dict(sizes.get(scale, {})) | dict(given)
 
-    out = Path(args.out)
-    out.mkdir(parents=True, exist_ok=True)  # raises now, not after the runs
+    (out := Path(args.out)).mkdir(parents=True, exist_ok=True)  # raises now, not after the runs
     s = Setting(
         name, out, args.set or ("mnist" if args.data else "digits"), args.scale, (i, n),
         cores() if device == "cpu" else 1, True, args.first_seed, whole(args.scale, given), whole("paper", {}),

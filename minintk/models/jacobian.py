@@ -171,7 +171,7 @@ class NetworkJacobian(Jacobian):
         if net is None or self.coupled:
             yield 0, self
         else:
-            yield from ((i, net.through(layers, self.like, x[i : i + 8])[1]) for i in range(0, self.outputs[0], 8))
+            yield from ((i, net._through(layers, self.like, x[i : i + 8])[1]) for i in range(0, self.outputs[0], 8))
 
     def contract(self, other: Jacobian, kernel: Contraction) -> Array:
         """Return J S J_other' layer by layer, without forward sweeps if `other` is such a Jacobian too."""
@@ -179,7 +179,7 @@ class NetworkJacobian(Jacobian):
             raise ValueError(UNCALIBRATED)
         net, layers, _ = self.at
         if isinstance(other, NetworkJacobian) and net is other.at[0] is not None and layers is not other.at[1]:
-            other = net.through(layers, other.like, other.at[2])[1]  # a small batch takes other layers than a large one
+            other = net._through(layers, other.like, other.at[2])[1]  # layers depend on the size of the batch
         if not isinstance(other, NetworkJacobian) or type(other.root) is not type(self.root):
             return super().contract(other, kernel)
         (N, C), M, xp = self.outputs, other.outputs[0], array_namespace(self.like)

@@ -261,7 +261,7 @@ class Network(Model):
                 raise ValueError(f"theta expects shape {want}, got {tuple(theta.shape)}: {remedy}")
 
     def forward(self, theta: Array, x: Array) -> tuple[Array, NetworkJacobian]:
-        return self.through(self._way(self.sweeps, x), theta, x)
+        return self._through(self._way(self.sweeps, x), theta, x)
 
     @overload
     def linearize(
@@ -285,13 +285,13 @@ class Network(Model):
         return own(array_namespace(f).broadcast_to(f, (*theta.shape[:-1], *J.outputs))), J
 
     def jacobian(self, theta: Array, x: Array) -> NetworkJacobian:
-        return self.through(self._way(self.kernels, x), theta, x)[1]
+        return self._through(self._way(self.kernels, x), theta, x)[1]
 
     def _way(self, fast: Bound, x: Array) -> Bound:
         """Return `fast`, or the plain layers if N P, times the largest number of positions, is < THRESHOLDS.plain."""
         return fast if x.shape[0] * self._positions * self.size >= THRESHOLDS.plain else self.layers
 
-    def through(self, layers: Bound, theta: Array, x: Array) -> tuple[Array, NetworkJacobian]:
+    def _through(self, layers: Bound, theta: Array, x: Array) -> tuple[Array, NetworkJacobian]:
         """Return (f, J) computed by these layers."""
         f, root = layers(self._weights(theta), x)
         ensemble = theta.shape[0] if theta.ndim == 2 else None

@@ -54,7 +54,7 @@ def counted(resuming: Any, stop: int = 1000) -> tuple[list[Any], int]:
 
 def test_another_work_does_not_continue_the_runs(resuming: Any, tmp_path: Path) -> None:
     """Comments and docstrings may change, formulas may not."""
-    same_work = importlib.import_module("running").same_work
+    same_work = resuming.same_work
 
     def works() -> list[Any]:
         def work(width: int, seed: int) -> float:

@@ -114,7 +114,8 @@ def test_the_optimiser_of_a_step_has_a_number() -> None:
     assert optimizer.at(2) == mn.SGD(lr=0.1 * (1 + cos(pi / 2)) / 2, momentum=0.9)
     assert optimizer.at(4).lr == 0.0  # the last rate of a schedule may be 0
     constant = mn.SGD(lr=0.1)
-    assert constant.at(7) is constant
+    assert constant.at(7) == constant
+    assert constant.at(7).k == 8
     assert constant.t(7) == 0.1 * 7
     with pytest.raises(TypeError, match=r"depends on the step: optimizer\.at\(step\)"):
         optimizer.step(THETA.copy(), THETA.copy(), THETA.copy(), None)
