@@ -135,7 +135,8 @@ def test_convolutions_have_the_edge_of_their_fourier_transform() -> None:
 
 def test_other_weights_have_the_edge_of_their_matrix() -> None:
     """A grouped convolution counts as a matrix of shape (all axes but the last, last axis)."""
-    spec = mn.Sequential(mn.more_layers.GroupedConv2d(256, 3, groups=4), mn.Flatten(), mn.Dense(1))
+    grouped = pytest.importorskip("minintk.more_layers").GroupedConv2d(256, 3, groups=4)
+    spec = mn.Sequential(grouped, mn.Flatten(), mn.Dense(1))
     net = mn.Network(spec, (4, 4, 64))
     norms, edges = sp.spectral_norms(net, net.init(np.random.default_rng(0))), sp.gaussian_norms(net)
     assert norms["0.W"] == pytest.approx(edges["0.W"], rel=0.06)
