@@ -132,8 +132,9 @@ class Edge:
         here = nan
         for k, q in enumerate(grid):
             before, here = here, f(q) if rough is None else rough(grid, k)
-            near = isfinite(before + here) and before * here < 0
-            for out in (0, 1)[: near * (1 + (rough is not None))]:  # differences can shift a root to the next cell
+            if not (isfinite(before + here) and before * here < 0):
+                continue
+            for out in (0,) if rough is None else (0, 1):  # differences can shift a root to the next cell
                 ends = log(grid[max(k - 1 - out, 0)]), log(grid[min(k + out, len(grid) - 1)])
                 low, high = (f(exp(end)) for end in ends)
                 if low * high < 0 and min(map(abs, (low, high, before, here))) > NOTHING:
