@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from typing import Any
 
@@ -12,9 +13,10 @@ from hypothesis import strategies as st
 
 import analytic as an
 import minintk as mn
-from analytic.images import activations, fields, precision
+from analytic.images import activations, engine, fields, precision
 from analytic.images.pixel_pairs import BYTES_PER_PIECE
 from analytic.recursion.requests import Examples
+from tests.analytic.images.test_engine import D, conv, images
 from tests.kit.oracles_kernels import image_errors, image_kernels
 
 Array = Any
@@ -298,3 +300,70 @@ def test_the_ends_of_what_is_taken() -> None:
         else:
             with pytest.raises(ValueError, match=r"ratio of 1e|is out of range"):
                 kernel.ntk(scaled)
+
+
+# ------------------------------------------------------------------------------------- float32 and its range
+
+
+@pytest.mark.parametrize("scales", [(1e3, 1e-3), (1e6, 1.0), (1e6, 0.0), (1e12, 1e12), (1e-9, 1e-9)])
+@pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flat", "pooled"])
+def test_float32_of_images_of_any_size(end: mn.spec.Layer, scales: tuple[float, float]) -> None:
+    """Kernels of large images next to small ones, and of very large or small ones, are right to 1e-6."""
+    x = (images(2, (4, 5, 2)) * np.array(scales)[:, None, None, None]).astype(np.float32)
+    small = mn.Sequential(mn.Conv2d(3, 3), mn.Erf(), end, mn.Dense(1))
+    large = mn.Sequential(conv(), mn.ReLU(), conv(), mn.ReLU(), end, D)
+    kernel = an.kernel(small if max(scales) < 1 else large)
+    for one, exact in zip(kernel.both(x), kernel.both(x.astype(np.float64))):
+        size = np.sqrt(np.outer(np.diag(exact), np.diag(exact)))
+        assert one.dtype == np.float32
+        assert np.max(np.abs(one - exact) / size) < 1e-6
+
+
+@pytest.mark.parametrize("phi", [mn.ReLU(), mn.LeakyReLU(0.3)], ids=repr)
+@pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flat", "pooled"])
+def test_black_pixels_stay_black_through_pooling(end: mn.spec.Layer, phi: mn.spec.Layer) -> None:
+    """Rounding must not give black pixels a variance.
+
+    Their Theta depends only on phi'(0) and on phi' of the other pixel.
+    """
+    x = images(2, (3, 4, 2))
+    x[:, 0] = x[:, :, 0] = 0
+    trained = mn.Conv2d(5, 1, w_std=0.7, b_std=0.3, b_init="zeros")
+    pool = mn.AvgPool(1, stride=2, padding="same")
+    spec = mn.Sequential(mn.Conv2d(5, 1, w_std=0.7), phi, pool, trained, phi, end, D)
+    assert max(image_errors(an.kernel(spec).both(x), image_kernels(spec, x))) < 1e-13
+
+
+@pytest.mark.parametrize("end", [(mn.Flatten(),), (mn.GlobalAvgPool(), mn.Dense(4), mn.ReLU())], ids=["flat", "pooled"])
+def test_images_of_no_variance_have_kernels_of_exact_zeros(end: tuple[mn.spec.Layer, ...]) -> None:
+    """Check a black image without biases, and windows that contain only padding."""
+    black = images(3, (4, 4, 2)) * np.array([1.0, 0.0, 1.0])[:, None, None, None]
+    plain, strided = mn.Conv2d(4, 3), mn.Conv2d(4, 1, stride=4, padding=1)
+    for layers, x, zero in ((plain, black, [1]), (strided, images(2, (2, 2, 2)), [0, 1])):
+        kernel = an.kernel(mn.Sequential(layers, mn.ReLU(), plain, mn.ReLU(), *end, mn.Dense(1)))
+        for k, d in zip(kernel.both(x), kernel.diag(x)):
+            assert np.all(k[zero] == 0)
+            assert np.all(d[zero] == 0)
+            np.testing.assert_allclose(np.diagonal(k), d, rtol=1e-12)
+
+
+def names_of_the_bright(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check that the one image that overflows is named, at any index of x1 or x2, in tiles of two images."""
+    monkeypatch.setattr(engine, "images_per_tile", lambda plan, n: 2)
+    body = [mn.Conv2d(3, w_std=1e49, b_std=1e40), mn.ReLU()]
+    for pool in ((), (mn.AvgPool(2),)):
+        kernel = an.kernel(mn.Sequential(*body * 2, *pool, *body, mn.Flatten()))
+        for n in range(5):
+            x = images(5, (2, 2, 1))
+            x[n] *= 1e5
+            for arrays, name in (((x,), f"x1[{n}]"), ((images(3, (2, 2, 1), 1), x), f"x2[{n}]")):
+                with pytest.raises(ValueError, match=re.escape(name) + " is out of range"):
+                    kernel.nngp(*arrays)
+
+
+def test_an_image_that_overflows_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    names_of_the_bright(monkeypatch)
+    right = Examples.called
+    monkeypatch.setattr(Examples, "called", lambda self, k: right(self, k + 1))
+    with pytest.raises(AssertionError):
+        names_of_the_bright(monkeypatch)

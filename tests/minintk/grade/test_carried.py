@@ -89,6 +89,7 @@ def test_a_second_error_costs_only_what_uses_it(graded: Any) -> None:
 
 
 def test_what_is_not_written_yet_can_be_left_out(graded: Any) -> None:
+    # a student has not written `first`
     assert scores(graded(SOLUTION.replace("return 2 * x, x", "raise NotImplementedError"))) == [0, 0, 3, 5]
     assert scores(graded("def second(x):\n    return first(x)[0] + 1\n")) == [0, 0, 3, 0]  # third is missing
 
