@@ -160,21 +160,21 @@ def notebook(handed: str, code: str) -> dict[str, Any]:
 CHECK = """
 ## Check your work
 
-Write your functions into `starter.py`, or into the cells of the notebook, which you hand in as it is: of cells of your
-own only imports, functions and constants count. Then
+Write your functions into `starter.py`, or into the cells of the notebook, and hand in that file as it is. In cells
+that you add, only imports, functions and constants count. Then run
 
     minintk grade public.json starter.py
     minintk grade public.json starter.py --only "{first}"
 
-tries the public part of the grader's cases, all of them or one exercise. Try it after each function: what is not
-written yet is said to be so, and nothing else. In what it says, `f[1]` is the second of the results of `f`, and `at
-(0, 2)` an entry of an array, counted from 0. The points do not add up to 100, since exercises
-kept for the grade are left out; and others have more cases there, so full points here are not yet full points there.
+to try the public cases of all exercises or of one. Run it after each function: it lists functions that are not written
+yet as such, and finds no other fault with them. In its messages, `f[1]` is the second result of `f`, and `at (0, 2)`
+is an entry of an array, counted from 0. The points do not add up to 100, because some exercises are kept for the grade.
+The other exercises have more cases there, so full points here do not guarantee full points there.
 
-`minintk` is the library of this course. Where the command is not found, `pip install minintk.zip`, a file beside the
-folders that you were given, in an environment with Python 3.11 or later. What your file prints is not shown here: to
-look at numbers, import your file in Python and call its functions. Nor may it import `minintk`, whose checks belong
-into a file of their own.
+`minintk` is the library of this course. If the command is not found, run `pip install minintk.zip` in an environment
+with Python 3.11 or later. That file is next to the folders that you were given. What your file prints is not shown
+here: to look at numbers, import your file in Python and call its functions. Your file must not import `minintk`. Put
+checks that use it into a file of their own.
 """
 
 

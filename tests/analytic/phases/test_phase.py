@@ -277,9 +277,12 @@ def test_names_and_ends() -> None:
     assert by_torch.name == "critical"  # w^2 / 3
 
 
-@pytest.mark.parametrize("start", [1e-20, 1e-17, 1e13, 1e20])
-def test_extreme_starts_reach_the_fixed_point(start: float) -> None:
-    spec = mn.Sequential(mn.Dense(9, w_std=1.5, b_std=0.3), mn.Tanh())
+@pytest.mark.parametrize(
+    ("start", "phi"), [(1e-20, mn.Tanh()), (1e-17, mn.Tanh()), (1e13, mn.Erf()), (1e20, mn.Erf())]
+)
+def test_extreme_starts_reach_the_fixed_point(start: float, phi: mn.Layer) -> None:
+    """A start may be far outside the variances between which the fixed point is sought."""
+    spec = mn.Sequential(mn.Dense(9, w_std=1.5, b_std=0.3), phi)
     assert an.phase(spec, start=start).q == pytest.approx(an.phase(spec).q, rel=1e-11)
 
 
