@@ -1,6 +1,6 @@
 """Run the tasks of this checkout, one command each.  Python 3.11 or newer suffices; no other installation is needed.
 
-    python3 make.py verify [options]    compare real networks with infinite-width theory, on real digits
+    python3 make.py verify [options]    compare finite networks with infinite-width theory, on real digits
     python3 make.py test [options]      run the tests (options go to pytest: -k name, -x, ...)
     python3 make.py test-all            run all tests, including the slow ones
     python3 make.py explore [options]   run the property tests on fresh examples (--minutes 20, options of pytest)
@@ -10,26 +10,26 @@
     python3 make.py format              format the code with ruff
     python3 make.py bench [options]     run the benchmarks against peers
     python3 make.py mutants [options]   change the numerical modules a little and see whether the tests notice
-    python3 make.py deletions [names]   run the core's tests without each satellite, and without all of them
+    python3 make.py deletions [names]   run the core's tests without each satellite in turn, and without all of them
     python3 make.py docs                build the documentation into site/
     python3 make.py lite                build a JupyterLite site, which runs the notebooks in a browser, into site/lite
     python3 make.py replicate [options] repeat rows of docs/papers with other networks: coverage, flipped verdicts
     python3 make.py course [options]    grade the course's own submissions, in minutes (hw1: only this assignment)
-    python3 make.py package [options]   build wheel and sdist, and try them on each Python of the PATH (--only 3.12)
+    python3 make.py package [options]   build wheel and sdist, and test them on each Python on the PATH (--only 3.12)
     python3 make.py release-check       check everything that a release has to pass, in hours; a later call resumes
     python3 make.py browser             build site/, then test it in a real browser: widths, formulas, links, search
     python3 make.py python [arguments]  run Python with the project installed, in the current folder
     python3 make.py clean               remove caches and build outputs, but not .venv (delete it to start over)
 
-The first run makes a virtual environment in .venv and installs the project and what the command needs.  Later runs
-reuse it, and update it if pyproject.toml or constraints.txt has changed.  Nothing is installed outside the checkout, so
-an externally managed Python (PEP 668) is fine.  If Python lacks ensurepip, pip installs virtualenv into .bootstrap, and
-virtualenv makes the environment.  pip's own settings (a mirror, a proxy, PIP_INDEX_URL) are honoured.
+The first run makes a virtual environment in .venv and installs the project and the packages that the command needs.
+Later runs reuse it, and update it if the requirements in pyproject.toml or constraints.txt have changed.  Nothing is
+installed outside the checkout, so an externally managed Python (PEP 668) is fine.  If Python lacks ensurepip, pip
+installs virtualenv into .bootstrap, and virtualenv makes the environment.  pip's own settings (mirrors, proxies) apply.
 
-.venv contains the versions in constraints.txt.  All tests pass with these versions, so warnings are treated as errors.
-With other versions, warnings are only reported, because deprecations in a library are not this checkout's fault.  This
-applies to `lowest` and `newest` (in .venv-lowest and .venv-newest), to a Python newer than those in constraints.txt,
-and to an index that lacks one of the versions.
+.venv contains the versions in constraints.txt.  With these versions, tests fail on warnings.  With other versions,
+warnings are only reported, because deprecations in a library are not this checkout's fault.  Other versions are used by
+`lowest` and `newest` (in .venv-lowest and .venv-newest), if Python is newer than the versions that constraints.txt
+covers, and if pip's index lacks one of the versions.
 """
 
 # Use only old syntax here. Old versions of Python must parse this file to report that they are too old.
@@ -101,7 +101,7 @@ class Failed(Exception):
 def environment() -> Dict[str, str]:
     """Return the environment variables for child processes, without those that make Python look outside .venv.
 
-    Child processes always write bytecode, because the tests start hundreds of them and each would compile everything.
+    Child processes always write bytecode. Otherwise each of the hundreds that the tests start would compile everything.
     """
     drop = ["PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__"]
     drop.append("PYTHONDONTWRITEBYTECODE")
@@ -130,7 +130,7 @@ def venv_python(versions: str = "pinned") -> str:
 
 
 def find_python(unfit: str = "sys.version_info < {0!r}".format(OLDEST)) -> str:
-    """Return the path of a Python, from .venv or the PATH, that runs and for which the expression `unfit` is false."""
+    """Return the path of a Python, in .venv or on the PATH, that runs and for which the expression `unfit` is false."""
     names = ["python3.13", "python3.12", "python3.14", "python3.11", "python3", "python"]
     candidates = [venv_python()] + [found for found in map(shutil.which, names) if found]
     for python in candidates:
@@ -230,7 +230,7 @@ def install(extras: List[str], versions: str, options: List[str]) -> bool:
 def ensure(extras: List[str], versions: str, options: List[str]) -> bool:
     """Install the project and these extras if they are missing or outdated. Return True if their versions are pinned.
 
-    Nothing is done if the stamp in the environment is current, except for `newest`, which looks for newer versions.
+    If the stamp in the environment is current, do nothing, except for `newest`, which always looks for newer versions.
     """
     digest = requirements_digest()
     stamp = folder(versions) / ("installed-" + "-".join(["minintk", *extras]))

@@ -28,7 +28,7 @@ Call = Callable[[], object]
 
 
 def made(layers: Net) -> Any:
-    """Return minintk's spec of the network. It has biases, except in networks with residual blocks."""
+    """Return minintk's spec of the network. It has biases unless the network contains residual blocks."""
     return spec(layers, biases=all(kind != "residual" for kind, *_ in layers))
 
 
@@ -61,7 +61,7 @@ STEPS = 5
 
 
 def ntk(layers: Net, shape: tuple[int, ...], n: int, m: int | None = None, full: bool = False) -> Call:
-    """Return a function that computes the empirical tangent kernel of n inputs, or of n inputs with the first m."""
+    """Return a function that computes the empirical tangent kernel of n inputs, or between them and the first m."""
     import minintk as mn
 
     net, (x, _) = mn.Network(made(layers), shape), data(shape, n, 1)
@@ -70,7 +70,7 @@ def ntk(layers: Net, shape: tuple[int, ...], n: int, m: int | None = None, full:
 
 
 def infinite(hidden: list[Any], shape: tuple[int, ...], n: int, dtype: Any, m: int | None = None) -> Call:
-    """Return a function that computes the infinite-width kernels of n inputs, or of n inputs with the first m."""
+    """Return a function that computes the infinite-width kernels of n inputs, or between them and the first m."""
     import analytic as an
     import minintk as mn
 
@@ -128,7 +128,7 @@ def rows() -> dict[str, tuple[Callable[[], Call], int]]:
 
 
 def times(pattern: str, seconds: float) -> dict[str, float]:
-    """Return {row: median milliseconds per unit} for the imported minintk. Each row runs for at least `seconds`."""
+    """Return {row: median milliseconds per unit} for the imported minintk. Time each row for at least `seconds`."""
     found = {}
     for name, (make, units) in rows().items():
         if re.search(pattern, name):
@@ -146,7 +146,7 @@ def times(pattern: str, seconds: float) -> dict[str, float]:
 def main() -> None:
     """Compare the two checkouts and print the table.
 
-    Without arguments, measure the imported minintk and print its times as JSON. Child processes run in this way.
+    Without checkouts, measure the imported minintk and print its times as JSON. Child processes run in this way.
     """
     parser = argparse.ArgumentParser(description="two checkouts side by side")
     parser.add_argument("checkouts", nargs="*", type=Path, metavar="CHECKOUT", help="before, after")

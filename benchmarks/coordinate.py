@@ -3,9 +3,9 @@
     python benchmarks/coordinate.py [--widths 64,128,...] [--seeds 8]
 
 The network has three hidden tanh layers without biases. We train it for three steps of gradient descent on the squared
-error of 64 digits, in muP and in the standard parametrization. The PyTorch side uses `get_coord_data`, `MuSGD` and
-`MuReadout` of `mup` with base width 64. Hooks record each layer's output before every step and after the last step.
-From the first and last outputs we compute the root mean square of the last one and of the change. The exponents of both
+error of 64 digits, in muP and in the standard parametrization. The PyTorch side uses the coordinate check, `MuSGD` and
+`MuReadout` of `mup` with base width 64. Hooks record each layer's output before every step and after the last step. We
+compute the root mean squares of the last output and of its difference from the first output. The exponents of both
 libraries come from the same fit. They are listed with half the width of the 95 % interval over seeds.
 """
 
@@ -50,7 +50,7 @@ def peer(x: Any, labels: Any, widths: list[int], seeds: int, kind: str) -> Sizes
         return net
 
     def optimizer(net: Any) -> Any:
-        lr = LR[kind] * OUTPUTS / 2  # mup averages the loss over outputs, we sum and halve
+        lr = LR[kind] * OUTPUTS / 2  # mup averages the loss over outputs; we halve the sum
         return mup.MuSGD(net.parameters(), lr=lr) if kind == "muP" else torch.optim.SGD(net.parameters(), lr=lr)
 
     seen: list[Any] = []
@@ -90,7 +90,7 @@ def ours(x: Any, y: Any, widths: list[int], seeds: int, kind: str) -> Any:
 
 
 def ask(x: Any, labels: Any, widths: list[int], seeds: int, kind: str) -> tuple[Sizes, float]:
-    """Run `peer` in the PyTorch environment; return the sizes it measures and its time in seconds."""
+    """Run `peer` in the PyTorch environment; return the sizes that it measures and its time in seconds."""
     import environments
 
     environments.ensure("torch")

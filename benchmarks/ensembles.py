@@ -1,8 +1,8 @@
 """Define rows that train twenty networks by full-batch SGD with momentum .9.
 
-All sides use the same initial weights and the same batch. Each call takes `steps` steps through the public interface,
-including input checks and a final snapshot, and continues from the state after the previous call. The reported time is
-per step. The result compared with the reference is the change of the outputs in the first call, f_T - f_0. The loss is
+All sides use the same initial weights and the same batch. Each call takes `steps` steps and continues from the state
+after the previous call. minintk's calls use the public interface and include a snapshot. The reported time is per step.
+The result compared with the reference is the change of the outputs in the first call, f_T - f_0. The loss is
 1/(2N) sum |f - y|^2.
 """
 
@@ -28,7 +28,7 @@ MEMBERS = 20
 
 @cache
 def inputs(sizes: tuple[int, ...], n: int) -> Arrays:
-    """Return normal x : (N, d) and y : (N, C), W : (E, n, m) with variance 2/n and b : (E, 1, m), all in float32."""
+    """Return normal x : (N, d), y : (N, C), W : (MEMBERS, n, m) of variance 2/n and b : (MEMBERS, 1, m), in float32."""
     rng = np.random.default_rng(0)
     a = {"x": rng.standard_normal((n, sizes[0])), "y": rng.standard_normal((n, sizes[-1]))}
     for i, (before, after) in enumerate(pairwise(sizes)):
@@ -165,8 +165,8 @@ def work_of(layers: Sequence[tuple[int, int]], n: int, linear: bool = False, mem
     """Count the flops and bytes of a training step for `Row`.
 
     layers : (number of weights, output pixels) of each layer. A step needs three matrix products per layer, but two for
-    the first layer. With a linearised network it needs five, but three for the first layer. Theta, the velocity and the
-    gradient are read or written five times in total.
+    the first layer. With a linearised network it needs five, but three for the first layer. Bytes count five passes
+    in float32: theta, the velocity and the gradient are read or written five times in total.
     """
     each = [weights * pixels for weights, pixels in layers]
     products = 5 * sum(each) - 2 * each[0] if linear else 3 * sum(each) - each[0]
@@ -176,7 +176,7 @@ def work_of(layers: Sequence[tuple[int, int]], n: int, linear: bool = False, mem
 def _row(sizes: tuple[int, ...], n: int, lr: float, steps: int, vmap: float | None, loop: float | None) -> Row:
     """Return a row for twenty networks with these layer sizes.
 
-    vmap, loop : targets for the times of torch.func.vmap and of twenty PyTorch runs, divided by ours. None : no target.
+    vmap, loop : targets for the times of torch.func.vmap and of twenty PyTorch runs divided by our time, or None.
     """
     how: dict[str, Any] = {"lr": lr, "steps": steps}
     return Row(

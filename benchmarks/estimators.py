@@ -36,7 +36,7 @@ ROWS = (
 
 
 def intervals() -> None:
-    """Print the deviation of z = (y - mean) / sd on 1,000 test examples, and the shares with |z| below 1 and 1.96."""
+    """Print the std of z = (y - mean) / sd on 1,000 test examples, and the shares with |z| below 1 and 1.96."""
     X, y = make_friedman1(1700, noise=1.0, random_state=0)
     X = StandardScaler().fit(X[:700]).transform(X)
     models: list[Any] = [kind(normalize_y=n) for n in (False, True) for kind in (an.NTKRegressor, an.NNGPRegressor)]
@@ -49,7 +49,7 @@ def intervals() -> None:
 
 
 def scales() -> None:
-    """Print the log evidence of 300 examples, with and without a constant factor in front of the kernel."""
+    """Print the log evidence of erf and ReLU kernels for 300 examples, with and without a constant factor."""
     X, y = make_friedman1(700, noise=1.0, random_state=0)
     X = StandardScaler().fit_transform(X)
     for activation in ("erf", "relu"):
@@ -72,7 +72,7 @@ class Counted:
 
 
 def cost(name: str, n: str, landmarks: str, dtype: str) -> None:
-    """Print the CPU time and peak memory of fit, prediction and error bars, and the size of the pickled model."""
+    """Print times and memory of fit, prediction and (exact, float64) error bars, and the size of the pickled model."""
     rng, N = np.random.default_rng(0), int(n)
     X, T = rng.standard_normal((N, 20)).astype(dtype), rng.standard_normal((2000, 20)).astype(dtype)
     y = np.sin(X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.standard_normal(N)

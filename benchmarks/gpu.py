@@ -5,10 +5,10 @@
     python benchmarks/gpu.py --quick            small sizes, no files
     python benchmarks/gpu.py --device cpu       the same on NumPy, to check this script
 
-The script installs nothing. Each result is compared with NumPy's float64 result before it is timed. Timing starts on an
-idle device and ends when the last entry has been copied to the host. The files contain the latest run of each part on
-this device. They are rewritten after each row, so an interrupted run loses at most one row. The exit status is 1 if a
-test fails or a result is wrong, and 2 without a GPU.
+The script installs nothing. Each result is compared with NumPy's float64 result before its computation is timed. Timing
+starts on an idle device and ends when the last entry has been copied to the host. The files contain the latest run of
+each part on this device. They are rewritten after each row, so an interrupted run loses at most one row. The exit
+status is 1 if a test fails or a result is wrong, and 2 if there is no GPU.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ except ImportError as error:
 
 @dataclass
 class Seen:
-    """The measurement of one row. Times are seconds per unit; `first` is the first run's and includes compilation."""
+    """The measurement of one row. Times are seconds per unit. `first` is that of the first run, with compilation."""
 
     name: str
     right: bool
@@ -84,7 +84,7 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def measure(one: rows.Work, dtype: str, device: str, budget: float, known: dict[Any, Any]) -> Seen:
-    """Compare a row with NumPy in float64, then time it for `budget` seconds, at least five runs (three if one > 5 s).
+    """Compare a row with NumPy in float64, then time it for `budget` seconds, but at least 5 (3 if slow) runs.
 
     known : the references computed so far, because several rows can have the same reference.
     """
@@ -173,9 +173,9 @@ def compiled_is_plain(device: str) -> list[tuple[str, float, bool]]:
 def image_kernel(device: str, dtype: str, quick: bool, longest: float = 200.0) -> Seen:
     """Measure the NNGP and the NTK of CIFAR-sized images with eleven layers and global pooling.
 
-    The reported time is that of the whole matrix. The function first measures a few of its rows, and from them it
-    extrapolates the time of the matrix. If this is at most `longest` seconds, the function measures the matrix as well.
-    An entry is a pair of pixels in one layer.
+    The reported time is that of the whole matrix. The function first measures a few of its rows, and extrapolates the
+    time of the matrix from them. If this is at most `longest` seconds, the function measures the time of the matrix
+    instead. An entry is a pair of pixels in one layer.
     """
     xp, (N, size, depth, few) = device_namespace(device), (20, 8, 3, 2) if quick else (1000, 32, 11, 4)
     kernel, host = an.kernel(rows.convolutional(mn.ReLU(), depth)), rows.normal(N, size, size, 3).astype(dtype)

@@ -4,10 +4,10 @@
     python benchmarks/gpu_arithmetic.py --layers 11 --pairs 5e5
 
 The script needs CUDA's nvcc and nvdisasm on the PATH, but no GPU, because it measures nothing. It counts the
-instructions of each loop over a plane, including rare branches. For every offset, it also counts how often a warp of 32
-threads executes each loop. Each of an H200's 132 multiprocessors issues at most four instructions per cycle and
-accesses shared memory for one warp per cycle, at no more than 1.98 GHz. The bound leaves out the time that threads wait
-for memory and at barriers.
+instructions of each loop over a plane, including rare branches. For every offset between two images, it also counts how
+often a warp of 32 threads executes each loop. Each of an H200's 132 multiprocessors issues at most four instructions
+per cycle and accesses shared memory for one warp per cycle, at no more than 1.98 GHz. The bound leaves out the time
+for which threads wait for memory and at barriers.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def disassembled(text: str) -> tuple[list[str], dict[str, int], int]:
 
 
 def loops(code: list[str], labels: dict[str, int]) -> list[Counter[str]]:
-    """Return {instruction: count} for each innermost loop of the code."""
+    """Return {instruction: count} for each innermost loop in the machine code."""
     jumps = [(k, re.search(r"\bBRA.*`\((\.L_\w+)\)", one)) for k, one in enumerate(code)]
     spans = [(labels[jump[1]], k) for k, jump in jumps if jump and labels.get(jump[1], k) < k]
     inner = [(a, b) for a, b in spans if not any((a, b) != (c, d) and a <= c and d <= b for c, d in spans)]

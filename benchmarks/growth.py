@@ -2,9 +2,9 @@
 
     python benchmarks/growth.py [NAMES]          a table for growth.md, about ten minutes; quotes refusals
 
-There are three sizes, each twice the one before, and each call runs in a separate process after a small call. The
-exponent is the slope of log CPU s against log n between the last two sizes. MB is the peak memory during the call minus
-the memory before it. The wall is the n at which a + b n^p, fitted to the three values of MB, equals 24 GB.
+There are three sizes, each twice the previous one. Each call runs in a separate process after a call with a small size.
+The exponent is the slope of log CPU s against log n between the last two sizes. MB is the peak memory during the call
+minus the memory before it. The wall is the n at which a + b n^p, fitted to the three values of MB, equals 24 GB.
 """
 
 from __future__ import annotations
@@ -145,14 +145,14 @@ def memory(name: str) -> float:
 
 
 def measure(name: str, size: int) -> tuple[float, float]:
-    """Return the CPU time in s and the memory in MB of a capability, measured in a separate process."""
+    """Return the CPU time in s and the memory in MB of a capability at this size, measured in a separate process."""
     found = subprocess.run([sys.executable, __file__, "--one", name, str(size)], stdout=subprocess.PIPE, check=True)
     seconds, size_mb = map(float, found.stdout.split())
     return seconds, size_mb
 
 
 def one(name: str, size: int) -> None:
-    """Print the CPU time and the memory of a capability. `measure` reads them."""
+    """Print the CPU time and the memory of a capability at this size, for `measure` to read."""
     CALLS[name][1](64)()
     call = CALLS[name][1](size)
     with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
@@ -168,7 +168,7 @@ def slope(sizes: tuple[int, ...], values: list[float]) -> float:
 
 
 def wall(sizes: tuple[int, ...], mb: list[float]) -> str:
-    """Return the n at which a + b n^p, fitted to `mb`, equals ROOM, or "none seen" if the memory hardly grows."""
+    """Return as text the n at which a + b n^p, fitted to `mb`, equals ROOM, or "none seen" if memory hardly grows."""
     one, two = mb[1] - mb[0], mb[2] - mb[1]
     if min(one, two) < 5:
         return "none seen"

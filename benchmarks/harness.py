@@ -1,8 +1,8 @@
 """Time the sides of a row in turns: A B C, then B C A, then C A B. Each side runs in one process for the whole row.
 
-    row     one piece of work, with its inputs and the answer from plain float64 NumPy
+    row     one piece of work, with its inputs and a reference answer in float64 or in more digits
     side    one way to do the work, in one environment
-    turn    an untimed call, then timed calls for a fraction of a second; the turn's time is their median
+    turn    an untimed call, then timed calls for a fraction of a second, of which the median is the turn's time
     ratio   a side's time / our time in the same round; the report lists its median over rounds, and an interval
 
 Load on the machine and changes of its clock rate therefore affect both times of a ratio alike. Every side's answer is
@@ -38,7 +38,7 @@ class Work:
     """A side's work on the inputs.
 
     `run` does the work once and waits for its end. `answer` converts the result to arrays to compare with the row's
-    reference. It is None if the side does other work, so that only its time can be compared.
+    reference. `answer` is None if the side does other work, so that only its time can be compared.
     """
 
     run: Callable[[], Any]
@@ -64,8 +64,8 @@ class Side:
 class Row:
     """One piece of work and the ways to do it. The first side is ours.
 
-    inputs : () -> arrays. reference : inputs -> the right answer, from plain float64 NumPy. tolerance : the largest
-    allowed error, relative to the answer's largest entry. per : the number of units in one call, such as steps; times
+    inputs : () -> arrays. reference : inputs -> the right answer, in float64 or more digits. tolerance : the largest
+    allowed error, relative to the reference's largest entry. per : the number of units in one call, e.g. steps; times
     are per unit. flops, bytes, entries : the least work that one unit needs with the usual methods. flops :
     multiplications and additions of matrix products. bytes : bytes read and written. entries : kernel entries, each
     counted once for each activation that it passes through. neighbours : the number of other processes that keep the
@@ -126,8 +126,8 @@ class Measured:
         """Return the k-th smallest and the k-th largest ratio, a confidence interval for the true median.
 
         With n rounds, the interval misses this median with probability 2 P(B < k), where B is the number of heads in n
-        coin flips. We choose the largest k with a probability of at most .07, or 1. With up to eight rounds, the limits
-        are the smallest and the largest ratio.
+        coin flips. We choose the largest k for which this is at most .07, or k = 1 if it is larger for every k. With up
+        to eight rounds, the limits are the smallest and the largest ratio.
         """
         ordered, n, k = sorted(self.ratios), len(self.ratios), 1
         while 2 * sum(comb(n, heads) for heads in range(k + 1)) <= 0.07 * 2**n:
@@ -171,7 +171,7 @@ def busy(neighbours: int, threads: int) -> Iterator[None]:
 
 
 def rates(threads: int) -> dict[str, float]:
-    """Return this machine's rates on this many cores, in operations per second (see `ours.rates`)."""
+    """Return this machine's rates on this many cores, in operations or bytes per second (see `ours.rates`)."""
     worker = Worker("ours", {}, threads)
     try:
         return worker.ask(do="rates", threads=threads)

@@ -4,8 +4,8 @@
                                "sides": {name: [median, least, most seconds]}}
 
 A row has changed if the ranges of our times in its last two runs do not overlap. A range extends from the smallest to
-the largest time over rounds. The clock rate of the machine changes too. To detect this, the changes of the peers' times
-and of the machine's rates are also returned.
+the largest time over rounds. The clock rate of the machine can also change. To reveal this, `moved` also returns the
+changes of the peers' times and of the machine's rates.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def moved(processor: str, folder: Path = FOLDER) -> list[tuple[str, ...]]:
     """Return (row, before, after, after / before, the peers' ratio, the rates' ratio) for each row that changed.
 
     The last two runs of each row are compared. `before` and `after` are texts with the median, the range and the
-    commit. Raises ValueError if no row has two runs.
+    commit. The rates' ratio is before / after. Raises ValueError if no row has two runs.
     """
     path = file(processor, folder)
     seen: dict[str, list[dict[str, Any]]] = {}

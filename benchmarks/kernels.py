@@ -1,9 +1,9 @@
-"""Define rows for infinite-width NNGP and NTK kernels of fully connected and convolutional networks.
+"""Define rows for infinite-width NNGP and NTK kernels of fully connected, convolutional and attention networks.
 
-One peer is neural-tangents, compiled. The other peer is the matrix product that every method needs. JAX's 64-bit flag
-is set for float64 and not for float32, because with the flag neural-tangents silently computes float32 in float64. Most
-rows for pooled image kernels in float32 time neural-tangents in float64, as XLA's convolution of one channel takes five
-times as long in float32.
+One peer is neural-tangents, compiled. For large inputs, the other peer is the matrix product that every method needs.
+JAX's 64-bit flag is set for float64 and not for float32, because with the flag neural-tangents silently computes
+float32 in float64. Most rows for pooled image kernels in float32 time neural-tangents in float64, as XLA's convolution
+of one channel takes five times as long in float32.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _peers_phi(activation: str) -> Any:
 
 
 def random_inputs(n: int, d: int) -> Any:
-    """Return x : (N, d), x ~ N(0, 1), rounded to float32, so that both precisions have the same right answer."""
+    """Return x : (N, d), x ~ N(0, 1), rounded to float32, so that the right answer is the same in both precisions."""
     return np.random.default_rng(0).standard_normal((n, d)).astype(np.float32)
 
 
@@ -58,7 +58,7 @@ def digits() -> Any:
 
 
 def _ours(kernel: Any, a: Arrays, device: str, corner: int | None = None, executor: Any = None) -> Work:
-    """Return the Work of kernel.both(x) or kernel.both(x, z). The answer has only `corner` rows and columns."""
+    """Return the Work of kernel.both(x) or kernel.both(x, z). The answer has `corner` rows and columns (None: all)."""
     _, a = moved(a, device)
 
     def run() -> Any:
@@ -127,7 +127,7 @@ def product(a: Arrays, device: str) -> Work:
 
 
 def _inputs(n: int, d: int, m: int, dtype: str) -> Arrays:
-    """Return x : (N, d), and also z : (M, d) unless m = 0. If n = 1797, they are digits, otherwise random inputs."""
+    """Return {"x": (N, d)}, with "z": (M, d) unless m = 0. The inputs are digits if n = 1797, and otherwise random."""
     x = (digits() if n == 1797 else random_inputs(n + m, d)).astype(dtype)
     return {"x": x[:n], "z": x[n:]} if m else {"x": x}
 

@@ -1,10 +1,10 @@
-"""Compare kernel regression on N = 20,000 examples with scikit-learn: `benchmarks/large.py --data DIR [--n N]`.
+"""Compare `an.solve` with scikit-learn on N = 20,000 examples: `benchmarks/large.py --data DIR [--n N]`.
 
 The NTK of MNIST's first N images is computed once and written to a store. The sides run one after the other, each in a
 separate process that reads the kernel from the store. scikit-learn loads the whole kernel into memory for
-KernelRidge(kernel="precomputed"). The script reports the wall time of the fit, and also its CPU time, because the
-machine can be busy. The memory is the largest RssAnon minus its value before the fit. RssAnon excludes file pages,
-which the system can drop. The residual is |y - (K + ridge) a| / |y| in float64. The script runs on Linux only.
+KernelRidge(kernel="precomputed"). The script reports the wall time and the CPU time of the fit, as the machine can be
+busy. The memory is the largest RssAnon minus its value before the fit. RssAnon excludes file pages, which the system
+can drop. The residual is the largest |y - (K + ridge I) a| / |y| over the targets, in float64. Linux is required.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def anonymous() -> float:
 
 
 def side(name: str, data: str | None, n: int, store: str) -> dict[str, float]:
-    """Fit by the method that `name` names; return the times, the memory, the residual and the number of steps."""
+    """Run the side with this name; return the times, the memory, the residual and the number of steps."""
     x, y, ridge = problem(data, n)
     from sklearn.kernel_ridge import KernelRidge  # imported on every side, so that all sides start with equal memory
 

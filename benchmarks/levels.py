@@ -1,4 +1,4 @@
-"""Count the false alarms and the detected controls of full `minintk verify --mup` runs.
+"""Count the false alarms and the refused controls in full `minintk verify --mup` runs.
 
     python3 make.py python benchmarks/levels.py [--minutes M] [--seed S]
 
@@ -6,8 +6,8 @@ Each run uses a new seed and adds a line to history/verify-mup.jsonl, {"seed", "
 measured, verdict], ...]}. A run takes four minutes on one core. Without --minutes, the script only counts the recorded
 runs.
 
-A run raises a false alarm if one of its rows without a control fails. If none of N runs raises a false alarm, the
-probability of one is below 1 - .05^(1/N) at 95 % confidence. The script also estimates the false alarms of 100 seeds.
+A run raises a false alarm if a row that is not a control fails. If none of N runs raises a false alarm, a run raises
+one with a probability below 1 - .05^(1/N), at 95 % confidence. The script also estimates the false alarms in 100 runs.
 For this, it draws each row from a random recorded run, as if the rows were independent.
 """
 
@@ -36,7 +36,7 @@ def run(seed: int) -> dict[str, Any]:
 
 
 def report(runs: list[dict[str, Any]], seeds: int = 100) -> str:
-    """Return a text: the false alarms of the runs and of resampled seeds, and the rows that did not always pass."""
+    """Return a text with the false alarms of the runs and of resampled runs, and the rows that did not always pass."""
     rows = [[tuple(row) for row in one["rows"]] for one in runs]
     failed = np.array([[verdict == "fail" for *_, verdict in one] for one in rows])  # (runs, rows)
     alarms, N = int(failed.any(axis=1).sum()), len(runs)

@@ -2,7 +2,7 @@
 
     part     (kind, *how): conv channels size stride padding | dense features | relu | norm | max size stride | mean |
              flatten | residual branch shortcut
-    weights  {name: array}, the names of minintk's layout: "3.W", "1.branch.2.W", "3.shortcut.W", "0.b"
+    weights  {name: array} with the names of minintk's layout: "3.W", "1.branch.2.W", "3.shortcut.W", "0.b"
 
 `apply` evaluates the parts with a library's operations. Images store channels last (first in PyTorch). Weights of
 convolutions have shape (size, size, input channels, output channels).
@@ -43,7 +43,7 @@ def alexnet() -> Net:
 
 
 def resnet(norm: bool, channels: int = 16) -> Net:
-    """Return a residual network of sixteen layers for 32 x 32 x 3 images, with or without BatchNorm.
+    """Return a residual network of sixteen layers with weights for 32 x 32 x 3 images, with or without BatchNorm.
 
     The network has three stages of two residual blocks.
     """

@@ -37,8 +37,8 @@ def on_host(arrays: dict[str, Any]) -> Arrays:
 def rates(threads: int) -> dict[str, float]:
     """Return {name: operations per second} with this many threads, each the largest of seven measurements.
 
-    The operations are the multiplications and additions in products of 2048 x 2048 matrices, the bytes read and written
-    by copies of 128 MB, and the square roots of arrays in cache.
+    The operations are multiplications and additions in products of 2048 x 2048 matrices, square roots of arrays in
+    cache, and bytes read or written by copies of 128 MB.
     """
     import numpy as np
 

@@ -1,6 +1,6 @@
 """Compute the reference results in plain float64 NumPy, from the formulas of the theory and of backpropagation.
 
-This module shares no code with minintk and is not optimised. The results of all sides are compared with its results.
+This module shares no code with minintk and is not optimised. Results of `kernels` and `ensembles` are compared with it.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _gaussian(q: Array, r: Array, k: Array) -> tuple[Array, Array]:
 
 
 def _by_quadrature(phi: Callable[[Array], Array], phi_dot: Callable[[Array], Array]) -> Dual:
-    """Return the dual of phi, integrated by the trapezoidal rule over z and z'. The error is 1e-11 for analytic phi.
+    """Return phi's dual, integrated by the trapezoidal rule over z and z'. The error is about 1e-11 for analytic phi.
 
     The integrand depends on u = sqrt(q) z and v = k / sqrt(q) z + sqrt(r - k^2 / q) z'.
     """

@@ -106,7 +106,7 @@ def machine(threads: int, device: str, rates: Mapping[str, float] | None = None)
 
 
 def versions(rows: Sequence[tuple[str, str, list[Measured]]]) -> dict[str, str]:
-    """Return the package versions in each environment."""
+    """Return {environment: its package versions}, and the version of this Python under "python"."""
     found: dict[str, str] = {"python": platform.python_version()}
     for _, _, sides in rows:
         for one in sides:

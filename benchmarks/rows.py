@@ -1,4 +1,4 @@
-"""Collect the rows by name: TIMED has those with times, and ROWS also those whose accuracy is measured."""
+"""Collect the rows by name: TIMED contains those that are timed, and ROWS also those whose accuracy is measured."""
 
 from __future__ import annotations
 

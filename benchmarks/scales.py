@@ -1,9 +1,9 @@
-"""Measure the errors of kernels of inputs scaled by 1e-300 ... 1e300. The output is kept in scales.md.
+"""Measure the rounding errors of kernels for inputs scaled by 1e-300 to 1e300. The output is kept in scales.md.
 
 For each scale s, the inputs are u, v, 0, s u, -s u, s (u + 1e-6 v) and s v. The network has one hidden layer and no
 biases. The errors of the NNGP and the NTK are the largest |k - k_true| / sqrt(k_true(x, x) k_true(x', x')), where
-mpmath computes k_true. A cell contains "refused" if the kernel raises a ValueError that names the input. In float32,
-the denominator is at least 1e-38, in float64 1e-306, near the smallest numbers with full precision.
+mpmath computes k_true. A cell contains "refused" if the kernel raises ValueError. The denominator is at least 1e-38 in
+float32 and 1e-306 in float64, near the smallest numbers with full precision.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from ours import finished, moved, on_host
 
 @cache
 def inputs(net: Net, shape: tuple[int, ...], n: int, outputs: int, biases: bool) -> Arrays:
-    """Return {"x": (N, *shape), "y": one-hot targets, name: weights, ...} in float32."""
+    """Return {"x": (N, *shape), "y": one-hot targets, name of a tensor: its initial values, ...} in float32."""
     rng = np.random.default_rng(0)
     a = {"x": rng.standard_normal((n, *shape)), "y": np.eye(outputs)[rng.integers(outputs, size=n)]}
     a |= networks.weights(net, shape, rng, biases)
@@ -53,7 +53,7 @@ def ours(
 ) -> Work:  # fmt: skip
     """Return the Work of training with mn.train.
 
-    held : True lets minintk limit BLAS to one thread. If False, BLAS uses its own threads, which spin while they wait.
+    held : if True, minintk limits BLAS to one thread. If False, BLAS uses its own threads, which spin while they wait.
     """
     import minintk as mn
     from minintk import threads
@@ -98,7 +98,7 @@ def ours_ntk(a: Arrays, device: str, *, net: Net, full: bool = False) -> Work:
 
 
 def _torch(a: Arrays, net: Net) -> tuple[Any, Any, dict[str, Any], Callable[[Any, Any], Any]]:
-    """Return (x, class indices, weights, f) as tensors and a function of PyTorch."""
+    """Return (x, class indices, weights, f) for PyTorch, where f is a function of the weights and x."""
     import torch
 
     x, y, arrays = split(a)

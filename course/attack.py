@@ -2,8 +2,8 @@
 
     python3 make.py python course/attack.py [names] [--kernel | --hook | --none]
 
-Every attempt wins if it changed a file or shared memory outside the sandbox, or a limit or the schedule of the parent,
-sent it a signal, or contacted a server.  In reading.py, a result that has the secret or begins with TOKEN also wins.
+An attempt wins if it changes files or shared memory outside the sandbox, changes limits or the schedule of its parent
+process, signals the parent, or contacts a server.  In reading.py, it also wins if it returns the secret or "TOKEN...".
 
 `--kernel` enables only Landlock and seccomp. `--hook` enables only the audit hook, as on systems without Landlock and
 seccomp. `--none` disables the sandbox as a control. An attempt that fails without a sandbox tests nothing.

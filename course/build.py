@@ -75,7 +75,7 @@ def starter(solution: str, variant: Mapping[str, Any]) -> str:
     found, count = SOLUTION.subn(lambda m: f"{m[1]}raise NotImplementedError\n" if m[1] else "", solution)
     if not count or "BEGIN SOLUTION" in found or "END SOLUTION" in found:
         raise ValueError("the solution expects pairs of # BEGIN SOLUTION and # END SOLUTION, each on a line of its own")
-    found = READ.sub(lambda m: m[0] if found.count(m[2]) > 1 else "", found)  # if the given code uses the name
+    found = READ.sub(lambda m: m[0] if found.count(m[2]) > 1 else "", found)  # keep a name that the given code uses
     found = hard_coded(found, variant)
     return re.sub(r"\n{4,}", "\n\n\n", found)
 

@@ -4,11 +4,11 @@
 
 The sentences are by Jane Austen and H. G. Wells.  Each word is a random vector, and sentences are padded with zeros to
 20 words.  The network consists of a convolution over three words, ReLU, softmax attention with 4 heads and scale
-d_k^-1, ReLU, the mean over words, and a dense layer.  All layers ignore the padding.  The NNGP kernel gives the
-posterior mean of a Gaussian process with noise.  The NTK predicts the outputs of the infinitely wide network after
-training with the same rate, momentum and number of steps as the finite networks (Hron et al. 2020).  The script prints
-test accuracies with 95 % intervals, and the distance between the networks' mean and the NTK's prediction.  It also
-prints the distance that the standard error of this mean explains.
+d_k^-1, ReLU, the mean over words, and a dense layer.  Attention and the mean skip positions at which all features are
+0.  The NNGP kernel gives the posterior mean of a Gaussian process with noise.  The NTK predicts the outputs of the
+infinitely wide network, trained at the rate and momentum and for the number of steps of the finite networks (Hron et
+al. 2020).  The script prints test accuracies with 95 % intervals, the distance between the mean of the networks and the
+NTK's prediction, and the distance that the standard error of this mean explains.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main(
     out: str | None = None, sizes: tuple[int, ...] = (50, 100, 200), test: int = 400, width: int = 64,
     networks: int = 4, steps: int = 100, seed: int = 0,
 ) -> dict[str, float]:  # fmt: skip
-    """Return the test accuracies for each number of training sentences, and save their plot to `out` if given."""
+    """Return accuracies and distances for each number of sentences, and save a plot of accuracies to `out` if given."""
     rng = np.random.default_rng(seed)
     authors = mn.datasets.sentences().embed(20, 64, rng).pair("Austen", "Wells")
     one, two = authors.split(max(sizes), test, rng)

@@ -17,10 +17,10 @@
         command_line(main, SIZES, __doc__, "name_of_the_script")
 
 Every run of `work` is recorded in the folder NAME.runs inside --out.  If a script was killed, the next call resumes
-from these records.  If all runs are recorded, it only evaluates and plots them.  On the CPU, runs are spread over the
-cores, with one process and one BLAS thread per core.  The result of `work` must depend only on its arguments, which are
-numbers or text.  Pass constant arguments to `s.sweep` as keywords.  A run that diverges is also recorded, and its
-entries in the table of runs are NaN.
+from these records.  If all runs are recorded, that call only evaluates and plots them.  On the CPU, runs are spread
+over the cores, with one process and one BLAS thread per core.  The result of `work` must depend only on its arguments,
+which are numbers or text.  Pass constant arguments to `s.sweep` as keywords.  A run that diverges is also recorded, and
+its entries in the table of runs are NaN.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ __all__ = [
 def images(data: str, n_train: int, n_test: int, seed: int = 0) -> tuple[mn.datasets.Dataset, mn.datasets.Dataset]:
     """Return random training and test images in float32, with x (N, H, W, C) in [0, 1].
 
-    data : "digits", "mnist" or "cifar10". If there are fewer images, all are returned; at least 297 digits stay for the
-    test. Calls with equal arguments return the same objects, so do not write to their arrays.
+    data : "digits", "mnist" or "cifar10". If a set has fewer images than requested, all of them are returned. Of the
+    digits, at most 1,500 are for training. Calls with equal arguments return the same objects: do not change them.
     """
     rng = np.random.default_rng(seed)
     if data == "digits":
@@ -90,9 +90,9 @@ def right(model: mn.Model, theta: mn.Array, x: mn.Array, y: mn.Array, batch: int
 
 
 def stable_rate(model: mn.Model, theta: mn.Array, x: mn.Array, momentum: float = 0.9) -> float:
-    """Return 2 (1 + m) / (2 lambda_max(J J') / N), the largest stable rate for `mn.sum_of_squares`.
+    """Return 2 (1 + m) / (2 lambda_max(J J') / N), the linearisation's largest stable rate for `mn.sum_of_squares`.
 
-    Power iteration computes lambda_max with a relative error of about 10 %.
+    m is the momentum and N is the number of examples. Power iteration gives lambda_max to within about 10 %.
     """
     f, J = model.linearize(theta, x)
     u, size = mn.arrays.array_namespace(f).ones_like(f), 0.0

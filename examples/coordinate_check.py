@@ -5,7 +5,7 @@
 Networks with three hidden tanh layers learn digits for three steps of gradient descent.  In spectral muP and in the
 mean-field parametrization, features change by an amount of order one at every width.  As the width grows, this change
 vanishes in the NTK parametrization and diverges in the standard parametrization.  The check also finds a planted error:
-a second layer whose initial weights are too large by a factor of n^(1/4).
+the initial weights of the second layer are multiplied by (n / 64)^(1/4).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def spec(n: int, plant: float = 0.0) -> mn.Sequential:
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 16) -> dict[str, Any]:
     """Return {name: {layer: exponent of |dh|, "verdict": verdict, "blame": {tensor: cause}}} for all checks.
 
-    Plot |dh| against the width if `out` is given.
+    |dh| is the root mean square change of a layer's output. Plot |dh| against the width if `out` is given.
     """
     x, y = mn.datasets.digits(dtype=np.float32).subset(64, np.random.default_rng(0)).one_hot()
     checks = {}

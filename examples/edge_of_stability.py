@@ -31,7 +31,7 @@ def data(n: int) -> tuple[Host, Host]:
 
 
 def path(fraction: float, n: int, width: int, steps: int, seed: int = 1) -> tuple[float, Host]:
-    """Train at lr = 2 / (`fraction` s); return lr and (step, lr x sharpness, loss) initially and at forty steps."""
+    """Train at lr = 2 / (`fraction` s); return lr and (step, lr x sharpness, loss) at step 0 and forty later steps."""
     x, y = data(n)
     dense = [mn.Dense(w, b_std=0.1) for w in (width, width, 10)]
     net = mn.Network(mn.Sequential(dense[0], mn.Tanh(), dense[1], mn.Tanh(), dense[2]), (64,), mn.PyTorch())

@@ -33,7 +33,7 @@ def spec(hidden: int = 3, bias: float = 0.1) -> mn.Sequential:
 def measured(kernel: mn.Array, modes: Host, sizes: tuple[int, ...], draws: int, noise: float) -> tuple[Host, Host]:
     """Run regression on random points; return learnabilities (sizes, draws, levels) and test errors (sizes, draws).
 
-    The learnabilities are those of single modes. The mean squared errors are those for the noisy sum of the modes.
+    Learnabilities are those of single modes. Errors are squared distances from the modes' sum, learned with noise.
     """
     rng, learned, errors = np.random.default_rng(0), [], []
     for n in sizes:

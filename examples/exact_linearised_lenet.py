@@ -7,7 +7,7 @@ linearisation by SGD with weight decay towards theta_0.  The Gram matrix J J' gi
 least-squares solution.  This solution fits every training image.  In the paper, however, this solution is less accurate
 than SGD at width 1 (97.8 % against 99.61 %), and much less accurate on shifted digits.  SGD therefore regularises, and
 a ridge should bring the exact solution to SGD's accuracy.  Gradient flow stopped at SGD's time, t = 2 lr steps / (1 -
-m), should have the same effect, because the flow also filters the eigenvalues of J J'.
+momentum), should have the same effect, because it also suppresses the directions with small eigenvalues of J J'.
 
 At width 1 the paper's network has P = 60,941 weights for N = 60,000 equations.  With 867 digits or 1,960 images of
 MNIST, a small LeNet has the same P / N = 1.016, 3.9 and 24 at widths 1, 2 and 5.  At this size the script can also run
@@ -17,7 +17,7 @@ uses LeNet-5 at widths 1 to 60 on 60,000 images.
 With more than 20,000 images the eigenvectors of J J' do not fit in memory.  On the host, each ridge then needs a
 Cholesky factor, computed in panels of 2,048 rows, and the smallest ridge approximates the exact solution.  With 60,000
 images and width 1, a factor takes 14.4 GB. Each ridge takes four hours on one core: three passes over J J' at 2.2 us
-per pair, and half an hour for the factor.
+per pair of images, and half an hour for the factor.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SAYS = {"solver": "exact solution", "linearised": "linearised by SGD", "LeNet": 
 
 
 def solved(data: str, n_train: int, shift: int, width: int, seed: int, sgd_time: float) -> dict[str, Any]:
-    """Return the test and training accuracies of the exact solution.
+    """Return P / N, and the test and training accuracies of the exact solution.
 
     Also return the test accuracies of regression with each ridge, and of gradient flow stopped at SGD's time.
     """
@@ -86,9 +86,9 @@ class Tangent:
 def by_panels(
     net: mn.Network, theta0: mn.Array, x: mn.Array, y: mn.Array, x_test: mn.Array, y_test: mn.Array
 ) -> dict[str, Any]:
-    """Return the results of `solved`, computed in panels of J J'. The accuracy of the stopped flow is NaN.
+    """Return the accuracies of `solved`, computed in panels of J J'. The accuracy of the stopped flow is NaN.
 
-    For each ridge, the outputs are f_0 + k(x, X) (J J' + ridge)^-1 (y - f_0).
+    For each ridge, the outputs are f_0(x) + k(x, X) (J J' + ridge I)^-1 (y - f_0(X)).
     """
     f0, found, train = net(theta0, x_test), list[float](), list[float]()
     for ridge in RIDGES:

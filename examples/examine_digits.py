@@ -3,8 +3,8 @@
     python3 make.py python examples/examine_digits.py [--out FILE.png]
 
 The networks have two hidden tanh layers.  In the NTK parametrization, wide networks are lazy.  In the mean-field
-parametrization, features move at every width.  In the third network, the initial weights of the last layer are thirty
-times too large.
+parametrization, features move at every width.  The third network is an NTK network whose initial weights in the last
+layer are thirty times too large.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ paper claims that lazy networks make more errors at every number h of channels. 
 1.7 times as many errors as averages of feature-learning networks, and averaging should help in both regimes.
 
 As in the paper, training is a momentum flow with tau = 10.  The batch size b changes with the step dt so that the
-temperature dt/b (1 - (b - 1)/(N - 1)) is constant.  The paper does not state the temperature.  We use 1e-4, at which
-batches range from a few examples to most of the training set.  For digits of 8 x 8 pixels, the windows are 3 x 3
-instead of 5 x 5.
+temperature dt/b (1 - (b - 1)/(N - 1)) is constant for N training images.  The paper does not state the temperature.  We
+use 1e-4, at which batches range from a few examples to most of the training set.  For digits of 8 x 8 pixels, the
+windows are 3 x 3 instead of 5 x 5.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 At every width, the mean of the tangent kernel hatTheta(x, x) is the analytic kernel.  The variance of hatTheta is also
 known exactly (`analytic.finite_width`).  For one hidden layer, n Var / Theta^2 = 3.  For deep networks, the variance
 grows as e^(5 depth / width) (Hanin and Nica 2020).  Each point is a mean over thousands of networks, with a z-score
-against theory.  The measured variance is the mean of (hatTheta - Theta)^2.  The same networks give its error bars.
+against theory.  The measured relative variance is the mean of (hatTheta / Theta - 1)^2, with its standard error.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def spec(depth: int, n: int) -> mn.Sequential:
 
 
 def kernels(depth: int, n: int, members: int, rng: np.random.Generator) -> Host:
-    """Draw networks, and return hatTheta(x, x) of each for an input with |x|^2 = d."""
+    """Draw networks, and return hatTheta(x, x) of each for an input x in 2 dimensions with |x|^2 = 2."""
     net, x = mn.Network(spec(depth, n), (2,)), np.array([[1.0, -1.0]])
     batch = max(1, min(members, 2_000_000 // net.size))
     parts = [mn.ntk(net, net.init(rng, ensemble=batch), x)[:, 0, 0] for _ in range(-(-members // batch))]
@@ -46,7 +46,7 @@ def main(
 ) -> dict[str, float]:
     """Return z-scores of mean and variance for each depth and width.
 
-    Also return n Var / Theta^2 with its error for one hidden layer.
+    Also return the largest |z| and, for one hidden layer, n Var / Theta^2 with its standard error.
     """
     rng, found, points = np.random.default_rng(0), {}, []
     for depth, n in shapes:

@@ -1,11 +1,11 @@
 """Run the examples, and store the figure and the output of each for the documentation's gallery.
 
-For the figures of rerun papers, see table.py.
+The script table.py runs the scripts that rerun papers.
 
     python3 make.py python examples/gallery.py [NAME ...] [--out docs/gallery]
 
 Each script runs in its own process with its default sizes.  All scripts together take about half an hour on two cores.
-If names are given, only the named scripts run.  NAME.png is reduced to 128 colours, which makes it a third as large.
+If names are given, only the named scripts run.  NAME.png is reduced to 128 colours and to about a third of its size.
 NAME.txt contains the script's output.
 """
 

@@ -1,6 +1,6 @@
 """Define the tasks, networks, gradient flows and exponent fits that the scripts on Geiger et al. 2020 share.
 
-The model is alpha (f(theta) - f(theta_0)) for a network f of width h, and the loss is 1/(alpha^2 N) sum hinge.  The
+The model is alpha (f(theta) - f(theta_0)) for a network f of width h.  The loss is the mean hinge loss / alpha^2.  The
 parameter s = sqrt(h) alpha separates feature learning (s << 1) from lazy learning (s >> 1).  Training is a momentum
 flow with tau = t/1000.  Training ends when every network's loss is exactly zero, or when the outputs have reached a
 given size.
@@ -26,8 +26,8 @@ Task = tuple[tuple[Host, Host], tuple[Host, Host]]
 SOFTPLUS = mn.Softplus(beta=5.0, scale=1.404383)
 """Softplus with a scale at which initial pre-activations have variance 1, as in the paper."""
 STEPS = mn.Steps(high=0.05, early=0.005)
-"""Larger steps than the default, which is the paper's.  Training takes about a quarter as many steps.  The relative
-errors are 2 % instead of 0.6 % for the time at which the loss halves, and 1 % for the kernel's change."""
+"""Larger steps than the default, which is the paper's choice.  Training takes about a quarter as many steps.  The error
+of the time at which the loss halves is 2 % instead of 0.6 %, and the error of the kernel's change is 1 %."""
 FEATURE, LAZY = 0.1, 100.0
 """Exponents of the feature regime are fitted at s <= FEATURE, and exponents of the lazy regime at s >= LAZY."""
 
@@ -38,7 +38,7 @@ def task(data: str, n_train: int, n_test: int, dtype: str = "float32") -> Task:
 
     data : "sparse", "digits" or "mnist".  For "sparse", y = sign(x_1 x_2) with normal x.  No linear function of x
     predicts this y, and only two of ten directions matter.  For "digits" and "mnist", x contains the first 10 principal
-    components, with variance 1, and y = 1 for even digits.
+    components, with variance 1, and y is 1 for even digits and -1 for odd digits.
     """
     if data == "sparse":
         x = np.random.default_rng(0).standard_normal((n_train + n_test, 10)).astype(dtype)
@@ -68,7 +68,7 @@ def start(net: mn.Network, seeds: Sequence[int], dtype: Any = np.float32) -> mn.
 
 @dataclass(frozen=True)
 class UntilOutput(mn.Loss):
-    """A hinge loss with scale alpha that counts as zero once the rms of a network's outputs has reached `size`."""
+    """A hinge loss with scale alpha that is set to zero once the rms of a network's outputs has reached `size`."""
 
     alpha: float
     size: float = 1.0
@@ -101,7 +101,7 @@ def trained(
 ) -> tuple[mn.Centred, Any]:
     """Train by momentum flow, and return the model and the final theta (E, P).
 
-    Raise FloatingPointError if an example has not been learned by t = 1e7.
+    Raise FloatingPointError if the flow has not ended at its last time, 1e7 by default.
     """
     *_, end = flowing(net, theta0, s, x, y, **how)
     if not end.ended:
@@ -134,7 +134,7 @@ def exponent(x: Any, values: Any, where: Any = None) -> Measured:
 
 
 def by_decade(x: Any, values: Any) -> list[Measured]:
-    """Return the slope of log v against log x between each pair of neighbouring points, as in `exponent`."""
+    """Return the slope of log v against log x between neighbouring points, in the form that `exponent` returns."""
     return [exponent(x[i : i + 2], values[i : i + 2]) for i in range(len(x) - 1)]
 
 

@@ -60,7 +60,7 @@ def problem(data: str, n_train: int, shift: int, width: int, seed: int) -> tuple
 
 
 def exact(net: mn.Network, theta0: mn.Array, x: mn.Array, y: mn.Array) -> mn.Array:
-    """Return the minimum-norm least-squares theta. LAPACK computes it from J if J J' is singular, as in the paper."""
+    """Return the minimum-norm least-squares theta. If J J' is singular, LAPACK computes it from J, as in the paper."""
     try:
         return mn.solve_gram(net, theta0, x, y).theta
     except ValueError:

@@ -12,7 +12,7 @@ LEVEL = 0.95
 
 
 class Measured(NamedTuple):
-    """A mean and the half-width of its 95 % interval. The half-width is NaN without an interval, and 0 for a constant.
+    """A mean and half the width of its 95 % interval. `half` is NaN if there is no interval, and 0 for a constant.
 
     of : the source of the variation: "seeds", "images" or "both".
     df : the degrees of freedom of Student's t for the interval.

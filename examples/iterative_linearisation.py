@@ -5,13 +5,13 @@
 The script runs gradient descent on a LeNet that is linearised again every K steps (Iterative linearised training, 2022,
 algorithm 1, figures 1 and 2).  With K = 1 the network itself is trained, and with K = infinity features are never
 learned.  Training uses full batches, with softmax and cross-entropy outside the linearisation.  At a low rate, training
-with finite K reaches the same accuracy as the network.  Each new linearisation lowers the accuracy, because the last
-step was computed with the old features.  At higher rates K = 1 and K = infinity converge, whereas finite K > 1
-diverges.  The module windows.py derives the plotted bounds.
+with finite K reaches the accuracy of K = 1.  Each new linearisation lowers the accuracy at first, because the weights
+were found with the old features.  At higher rates, training with K = 1 or K = infinity converges, but training with a
+finite K > 1 diverges.  The module windows.py derives the plotted bounds.
 
 Rates refer to a mean loss.  If the paper's loss is a sum, its rates 1e-4 and 1e-5 are 5 and .5 here.  Every run lasts
 for a time t = lr x steps, but for at least three windows or, with K = infinity, 15,000 steps.  The sizes "small" and
-"evening" use 60 images and 6 channels, not all images and 50 channels: a window then runs in function space, on J J'.
+"evening" use 60 images and 6 channels instead of all images and 50 channels, so that J J' can be stored for a window.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "paper": {"n_train": 60_000, "channels": 50, "seeds": 3},
 }
 LOWEST = {"digits": (0.01, 30.0), "mnist": (0.003, 8.0), "cifar10": (0.003, 12.0)}
-"""The lowest rate, and the time t of all runs, for each data set. At the lowest rate a run has a few thousand steps."""
+"""The lowest rate, and the time t of all runs, for each data set. At this rate, t / lr is a few thousand steps."""
 
 
 @np.errstate(over="ignore", invalid="ignore")  # FloatingPointError reports divergence
@@ -74,7 +74,7 @@ def main(
     s: Setting, periods: tuple[float, ...] = (1, 2, 5, 50, 500, 5000, 20_000, inf), n_train: int = 60,
     channels: int = 6, rates: int = 8, seeds: int = 1, lowest: tuple[float, float] | None = None,
 ) -> Found:  # fmt: skip
-    """Return the phase diagram over periods and rates, its bounds, and all periods' accuracies at the lowest rate."""
+    """Return which periods and rates learn, the bounds on them, and accuracy differences at the lowest rate."""
     low, t = lowest or LOWEST[s.data]
     where: dict[str, Any] = {"data": s.data, "n_train": n_train, "channels": channels, "t": t}
     lrs, seed, K = [low * 2**r for r in range(rates)], range(seeds), np.array(periods)

@@ -1,4 +1,4 @@
-"""Measure the errors of truncated kernel hierarchies: 1/n with Theta or O3 frozen, and 1/n^2 with O4 frozen.
+"""Measure errors of truncated kernel hierarchies: of order 1/n with Theta or O3 frozen, and 1/n^2 with O4 frozen.
 
     python3 make.py python examples/kernel_hierarchy.py [--scale small|evening] [--out FILE.png]
 
@@ -9,8 +9,8 @@ frozen), 3 (O3 frozen) and 4 (O4 frozen) is compared with the flow of the weight
 exponent, with a 95 % interval over seeds.
 
 For ReLU, O3 and O4 are derivatives of a single linear piece of the network.  Training moves about sqrt(n) units across
-their kinks, and each of these units changes the kernel by 1/n with random sign.  The total change is n^-3/4, which no
-derivative at theta_0 contains.
+their kinks, and each of these units changes the kernel by a term of order 1/n with random sign.  Their sum is of order
+n^(-3/4), which no derivative at theta_0 contains.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def errors(phi: mn.Activation, n: int, seed: int) -> Any:
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = (64, 128, 256), seeds: int = 16) -> dict[str, float]:
-    """Return {"activation, order: quantity, widths": exponent}, with the half-widths of intervals under "±"."""
+    """Return {"activation, order: quantity, widths": exponent}, and half-widths of 95 % intervals at keys with "±"."""
     results, measured = dict[str, float](), {}
     for name, phi in PHI.items():
         here = [n for n in widths if phi != mn.ReLU() or n <= KINKED]

@@ -10,8 +10,8 @@ square of alpha (f - f_0) is 1, and when the hinge loss is zero, as in the paper
 first of these times.  Measured exponents approach the theory's exponents slowly, because the initial weights are not
 yet negligible.  We fit one exponent per seed at s <= 1e-5, a bound chosen beforehand.
 
-The theory assumes that all layers grow equally.  The gains, which are the largest singular values of W_l / sqrt(n),
-confirm this assumption.
+The theory assumes that all layers grow equally.  The gains, which are the largest singular values of the layers'
+W_l / sqrt(fan_in), confirm this assumption.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ PAPER = {2: ("1.25", "0.35"), 5: ("1.7", "0.23")}
 DEPTHS = (2, 5)
 FITTED = 1e-5
 MARGIN = {"kernel": EXPONENT, "weights": 0.03}
-"""The margins of the exponents.  The margin for the weights is half the difference between the theory's 1/6 and the
-paper's .23 (L = 5)."""
+"""The margins of the exponents.  The margin for the weights is about half the difference between the theory's 1/6 and
+the paper's .23 (L = 5)."""
 
 
 def moved(

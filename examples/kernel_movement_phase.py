@@ -2,15 +2,15 @@
 
     python3 make.py python examples/kernel_movement_phase.py [--out DIR] [--data DIR] [--scale small|evening|paper]
 
-Both movements are measured at the end of training, against alpha and against s = sqrt(h) alpha.  The paper claims that
-the curves of all widths coincide as functions of s.  In the lazy regime the relative change of the kernel and sqrt(h)
-|theta - theta_0| / |theta_0| should both fall as s^-1.  ReLU networks have an intermediate regime with slope -1/2, in
-which the network moves from one linear piece to the next.  `kernel_movement_exponents.py` measures the exponents of the
-feature regime.
+Both movements are measured at the end of training and plotted against s = sqrt(h) alpha, the kernel's also against
+alpha.  The paper claims that the curves of all widths coincide as functions of s.  In the lazy regime the relative
+change of the kernel and sqrt(h) |theta - theta_0| / |theta_0| should both fall as s^-1.  ReLU networks should have an
+intermediate regime with slope -1/2, in which the network moves from one linear piece to the next.  The script
+`kernel_movement_exponents.py` measures the exponents of the feature regime.
 
-One claim of the paper is false as printed.  In the lazy regime the change of the kernel should depend only on s, but
-its first-order part is odd in the outgoing weights.  Averaged over many neurons, this part is of order 1/(sqrt(h) s) =
-1/(h alpha).  At a fixed, large s the change should therefore fall as h^(-1/2) once h is large.
+One claim of the paper is false as printed.  It says that in the lazy regime the change of the kernel depends only on s.
+The first-order part of this change is odd in the outgoing weights.  Averaged over many neurons it is of order
+1/(sqrt(h) s) = 1/(h alpha), so at a fixed, large s the change should fall as h^(-1/2) once h is large.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ REGIMES = {"lazy": 100.0, "feature": 0.1}  # s = sqrt(h) alpha
 
 
 def path(s: float, width: int, networks: int, x: mn.Array, y: mn.Array) -> KernelPath:
-    """Train `networks` networks by momentum flow, and return their tangent kernels at 4 times per decade.
+    """Train `networks` networks by momentum flow, and follow their tangent kernels at 4 times per decade.
 
     Times are in units of t1, the time at which the loss halves.
     """
@@ -64,7 +64,7 @@ def draw(panels: Any, p: KernelPath, name: str) -> None:
 def main(
     out: str | None = None, data: str | None = None, width: int = 128, networks: int = 4, n: int = 100
 ) -> dict[str, float]:
-    """Return the movement and overlap of the kernel in both regimes.
+    """Return the final movement and overlap of the kernel in both regimes.
 
     Also return the first, largest and last values of alignment, rank and the first layer's share.
     """

@@ -2,8 +2,8 @@
 
     python3 make.py python examples/laziness.py [--out FILE.png]
 
-The script computes two measures of laziness at several widths, for networks with two and three layers.  If outputs are
-divided by another factor sqrt(n), networks leave the lazy regime (Chizat, Oyallon and Bach 2019).
+The script computes two measures of laziness at several widths n, for networks with two and three layers.  If outputs
+are divided by sqrt(n) once more, networks leave the lazy regime (Chizat, Oyallon and Bach 2019).
 
 The first measure is kappa = |f - y| |D^2 f| / |D f|^2 at initialisation, computed in Taylor mode
 (`minintk.diagnostics.kappa`).  This measure falls as n^(-1/2) in the NTK scaling and is constant in the mean-field
@@ -11,8 +11,8 @@ scaling.  |D^2 f| is an operator norm.  With two layers D^2 f has a block for ev
 of n independent numbers.  This maximum grows slowly with n, and adds about .1 to the exponents -1/2 and 0 at these
 widths.
 
-The second measure is the movement of the kernel until the loss has fallen to a tenth. kappa bounds the first-order
-movement, which averages out over many neurons with random signs.  The movement therefore has the exponents -1 and 0.
+The second measure is the kernel's movement until the loss has fallen to a tenth.  kappa bounds the movement's
+first-order part, which averages out over many neurons with random signs.  The movement's exponents are thus -1 and 0.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ initial kernel.  Feature-learning networks should be more accurate, but only sli
 on MNIST. In both regimes the variance over initialisations should fall as 1/h, and the error of an averaged network
 should hardly depend on h.
 
-There are two tasks.  Features help in the first task, which is y = sign(x_1 x_2) of ten normal inputs.  With --data,
-the second task is the parity of real digits, for which features hardly help.  The crossover alpha* is the alpha at
-which the error is halfway between the errors of the two regimes, interpolated in log s.
+The first task is y = sign(x_1 x_2) of ten normal inputs, for which features help.  With --data, there is a second task,
+the parity of real digits, for which features hardly help.  The crossover alpha* is the alpha at which the error is
+halfway between the errors of the two regimes, interpolated in log s.
 """
 
 from __future__ import annotations

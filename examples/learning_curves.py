@@ -23,14 +23,14 @@ WIDTHS, TIMES, NOISE = (4, 8, 16, 32, 64, 128, 256, 512), np.geomspace(0.3, 1000
 
 
 def losses(lam: Host, v2: Host, n: int, rng: np.random.Generator) -> Host:
-    """Return the test loss (T,) of one random-feature model on N = 4n examples.
+    """Return the test loss at TIMES, (T,), of one random-feature model on N = 4n examples.
 
-    The loss is averaged over the signs of v and over the noise.
+    v is the target with squared coefficients v2. The loss is averaged over the signs of v and over the noise.
     """
     features, z = np.sqrt(lam / n)[:, None] * rng.standard_normal((len(lam), n)), rng.standard_normal((4 * n, len(lam)))
     x = z @ features
     mu, Q = np.linalg.eigh(x.T @ x / (4 * n))
-    out, of = features @ Q, Q.T @ (x.T @ z) / (4 * n)  # residual: v - out @ diag(learned) @ of @ (v + noise)
+    out, of = features @ Q, Q.T @ (x.T @ z) / (4 * n)  # residual without noise: v - out @ diag(learned) @ of @ v
     gram, found = out.T @ out, []
     for learned in -np.expm1(-np.outer(TIMES, mu)) / mu:
         step = learned[:, None] * of
@@ -58,7 +58,7 @@ def digits(sizes: tuple[int, ...], draws: int = 20) -> Host:
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, work: int = 16384) -> dict[str, float]:
-    """Return relative distances of measured losses from theory, and the exponent of the loss in the compute budget."""
+    """Return measured losses' relative distances from theory, and the exponent of the loss in the compute budget."""
     k, rng, apart, theory, late = np.arange(1, 1001.0), np.random.default_rng(1), [], [], []
     for n in widths:
         curve = an.learning_curve(an.Modes(k**-1.5, k**0), k**-1.8, width=n, examples=4 * n, noise=NOISE)

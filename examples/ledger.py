@@ -14,7 +14,7 @@ POWER_OF_N = {
     "lee_wide_resnet": 0, "lee_cross_entropy": 0, "lee_convolutional_kernels": 2, "lee_monte_carlo": 2,
     "spectrum_of_lenet": 2, "interpolation_threshold": 3, "exact_linearised_lenet": 2,
 }  # fmt: skip
-"""The exponent of the number of training images in a script's time, if it is not 1. The exponent is 0 for mini-batches,
+"""{script: p} if its time grows as N^p with the number N of training images and p is not 1. p is 0 for mini-batches,
 and 2 or 3 for kernels and linear solves."""
 UNDER_WAY = Path(__file__).resolve().parents[1] / "docs" / "papers" / "under-way"
 """The folder of unfinished runs at the papers' sizes, with the subfolders that `sweep` writes."""
@@ -68,7 +68,7 @@ def work(script: str, sizes: Mapping[str, Any]) -> float:
 
 def hours(found: Mapping[str, Any]) -> float:
     """Estimate the hours on one core for the paper's size from the time of our run."""
-    sizes = {name: value or found["papers"][name] for name, value in found["sizes"].items()}  # 0 means unknown
+    sizes = {name: value or found["papers"][name] for name, value in found["sizes"].items()}  # 0: taken as the paper's
     ratio = work(found["script"], found["papers"]) / work(found["script"], sizes)
     return float(found["core seconds"]) / 3600 * ratio
 

@@ -1,10 +1,10 @@
 """Define the data, networks, training runs, closed forms and exponent fits that the scripts on Lee et al. 2019 share.
 
 The paper defines the loss as the sum L = 1/2 sum ||f - y||^2, but its figures show means.  Training at the rates of
-these figures is stable only for means.  On 128 digits of MNIST a sum over the examples allows rates up to .005, but
-figure 1 uses a rate of 1.  Here eta is the learning rate for the mean over examples and outputs, 1/(2 N C) sum ||f -
-y||^2, as in the authors' own library.  `mn.mse` averages only over the examples.  Therefore lr = eta / C, and the
-corresponding rate for the sum over the examples is lr / N.
+these figures is stable only for means.  On 128 digits of MNIST this sum allows rates up to .005, but figure 1 uses a
+rate of 1.  Here eta is the learning rate for the mean over N examples and C outputs, 1/(2 N C) sum ||f - y||^2, as in
+the authors' own library.  `mn.mse` averages only over the examples.  Therefore lr = eta / C, and the corresponding rate
+for the paper's sum is lr / N.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def at_steps(
     model: mn.Model, theta0: Any, x: Any, y: Any, lr: float, steps: Sequence[int], read: Callable[[mn.Snapshot], Any],
     **options: Any,
 ) -> list[Any]:  # fmt: skip
-    """Train by full-batch descent on `mn.mse`, and collect read(snapshot) after each of `steps`, in ascending order.
+    """Train by full-batch descent on `mn.mse`, and collect read(snapshot) after each of the ascending `steps`.
 
     Training uses the dtype of theta0.
     """
@@ -115,7 +115,7 @@ def at_steps(
 
 
 def linearised(net: mn.Network, theta0: Any, x: Any, y: Any, points: Any, lr: float, steps: Sequence[int]) -> Host:
-    """Return f_lin (T, len(points), C), the outputs of the linearisation at theta0 (P,), after `steps`.
+    """Return f_lin (T, len(points), C), the outputs of the linearisation at theta0 (P,) after each of T `steps`.
 
     The outputs follow from eqs. (9) to (11), with powers of I - lr Theta / N in place of the exponential.
     """

@@ -52,7 +52,7 @@ def line(x: lee.Host, y: lee.Host) -> lee.Host:
 def work(data: str, n_train: int, width: int, steps: int, eta: float, seed: tuple[int, ...]) -> list[dict[str, Any]]:
     """Return the outputs (T, 25) on the line after 0, 1, 4, ... steps.
 
-    "all" trains all layers, "top" trains only the top layer, and "own" is f_0 + A_t (y - f_0(X)).
+    For "all", all layers are trained; for "top", only the top layer. "own" is f_0 + A_t (y - f_0(X)).
     """
     x, y, *_ = lee.problem(data, "binary", n_train, 32)
     on, at = line(x, y), lee.powers(steps, 4)
@@ -80,7 +80,7 @@ def top_layer(net: mn.Network, theta: Any, x: Any, y: Any, points: Any, lr: floa
 
 
 def scores(f: lee.Host, mean: lee.Host, sd: lee.Host) -> tuple[lee.Host, lee.Host]:
-    """Return the ratios of mean and of variance for each network, (E,) and (E,), from outputs (E, T, M).
+    """Return each network's scores for the mean and the variance, (E,) and (E,), from outputs (E, T, M).
 
     The initial outputs are left out.
     """

@@ -6,7 +6,7 @@ Networks with two hidden ReLU layers, sigma_w^2 = 2 and sigma_b^2 = .1, learn to
 batches.  A network's initial tangent kernel determines the linearisation, and determines the network's own outputs up
 to an error that decreases with width:
 
-    squared loss, momentum      the heavy ball in closed form, a 2 x 2 matrix to the power t for each eigenvalue
+    squared loss, momentum m    the heavy ball in closed form, a 2 x 2 matrix to the power t for each eigenvalue
     its limit lr -> 0           tau f'' + f' = -Theta grad L with tau = lr / (1 - m)^2, at time lr steps / (1 - m)
     cross-entropy               the differential equation f' = -Theta (softmax(f) - y) / N, at time lr steps
     cross-entropy in batches    descent on the coefficients a in f = f_0 + Theta a, `mn.kernel_descent`

@@ -8,14 +8,14 @@ from the network's initial tangent kernel.  The analytic kernel also predicts th
 network's initial kernel differs from the analytic kernel by O(n^(-1/2)), and changes by less in training.
 
 The weights follow their linearisation less closely than the outputs.  A fraction n^(-1/2) of the ReLU units changes
-sign, and each of these units changes its whole part of the Jacobian.  The Jacobian therefore moves by n^(-1/4), and the
-weights deviate by the same order.  The theorem's n^(-1/2) assumes smooth activations.  For two layers, 16 digits and n
-= 256 to 2048, the exponents of Jacobian and weights are -.33 and -.30 +- .09 for ReLU, and -.51 and -.51 +- .10 for
-tanh.
+sign, and each of these units changes its whole part of the Jacobian.  The relative change of the Jacobian is therefore
+of order n^(-1/4), and so is the deviation of the weights.  The theorem's n^(-1/2) assumes smooth activations.  For two
+layers, 16 digits and n = 256 to 2048, the exponents of Jacobian and weights are -.33 and -.30 +- .09 for ReLU, and -.51
+and -.51 +- .10 for tanh.
 
 The paper's eta = .01 is stable for the mean over the examples (the bound is .38 for 256 images), but not for the sum
-(.0015).  The sizes "small" and "evening" take fewer steps at a larger rate.  The closed form is valid at any stable
-rate.
+(the bound is .0015).  The sizes "small" and "evening" take fewer steps at a larger rate.  The closed form is valid at
+any stable rate.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ exponents closer to -1 for the kernels, as the theory predicts for smooth activa
 snapshots after 0, 1, 2, 4, ... steps.
 
 The paper's eta = 1 is stable for a mean over the ten outputs (the bound is 6.9 for three ReLU layers with sigma_b = 0
-on standardised digits of MNIST).  This rate is unstable for a sum over the outputs (.69) or over the examples (.005).
+on standardised digits of MNIST).  It is unstable for a sum over outputs (.69) or over outputs and examples (.005).
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ WAYS = ("NTK", "standard", "matched", "top")
 
 
 def network(way: str, width: int, d: int) -> tuple[mn.Network, Any, dict[str, float] | None]:
-    """Return the network, its infinite-width kernel, and the factors of its tensors' learning rates or None."""
+    """Return the network, its infinite-width kernel, and {tensor: factor of its rate} (None if the rates are equal)."""
     rule = mn.NTK() if way in ("NTK", "top") else mn.Standard()
     net = mn.Network(lee.spec("relu", 3, width, b_std=B_STD), (d,), rule)
     kernel = an.kernel(net.spec, rule)
@@ -58,7 +58,7 @@ def rate(way: str, width: int, x: Any) -> float:
 
 
 def work(data: str, n_train: int, steps: int, width: int, way: str, seed: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Return test losses and some outputs after 0, 1, 2, 4, ... steps, and which test images are wrong at the end."""
+    """Return test losses and some outputs after 0, 1, 2, 4, ... steps, and the final 0/1 errors on the test images."""
     x, y, x_test, y_test = lee.problem(data, "binary", n_train, N_TEST)
     net, _, scales = network(way, width, x.shape[1])
     theta0, at = lee.start(net, seed), lee.powers(steps)
@@ -73,7 +73,7 @@ def work(data: str, n_train: int, steps: int, width: int, way: str, seed: tuple[
 
 
 def main(s: Setting, width: int, seeds: int, n_train: int, steps: int) -> Found:
-    """Compare the test losses of all four ways with theory, and return test errors and the steps needed to learn.
+    """Return the test losses of all four ways and those of theory, the test errors, and ratios of eigenvalues.
 
     Plot the losses against steps.
     """

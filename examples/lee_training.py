@@ -101,11 +101,11 @@ def side_by_side(
 
 
 class Frozen:
-    """A network with two hidden layers, and the predictions of its initial kernel on `n` images, in float64.
+    """A network with two hidden layers in float64, its initial kernel on `n` images, and predictions from kernels.
 
     kernel : (M, C, N, C) initial kernel between all points (training points first) and the training points.
     limit : (M, N) infinite-width kernel between the same points.
-    bound : the largest stable rate of the heavy ball.
+    bound : the largest stable rate of heavy-ball descent on `mn.mse` with this momentum.
     """
 
     def __init__(self, data: str, width: int, n: int, seed: int, momentum: float, *, zero_mean: bool) -> None:

@@ -9,9 +9,9 @@ momentum.  The models differ most while the initial outputs are still being unle
 distance for each number of channels, and long runs give the curves.
 
 The paper's eta = 1 is lr = .1 for `mn.mse`, which sums over the ten outputs (see `lee_training.py`).  To test this
-interpretation, both models are also trained at eta = 10, which is lr = 1.  We count the runs whose final loss exceeds
-their initial loss or is not finite.  The bound 2 (1 + m) N / lambda_max for full batches does not predict which runs
-diverge.  Runs with batches of 8 diverge below this bound, because the noise of a step grows with the residual.
+interpretation, both models are also trained at eta = 10, which is lr = 1.  We count the runs whose mean loss is larger
+at the end than at the start, or is not finite.  The bound 2 (1 + momentum) N / lambda_max for full batches does not
+predict which runs diverge: with batches of 8 they diverge below it, as the noise of a step grows with the residual.
 """
 
 from __future__ import annotations

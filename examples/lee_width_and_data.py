@@ -8,8 +8,8 @@ number N of examples depends on when training stops.  Since |theta - theta_0|^2 
 must move further to fit more examples equally well.  At a given loss, the distance therefore grows with N. At a given
 time eta x steps, the distance hardly grows.
 
-The distance is measured at two times.  At the first time, the infinitely wide network trained on the same N examples
-has a tenth of its initial loss.  The second time is the same for all N: the first time of the smallest N.
+The distance is measured at two times.  At the first time, the loss of the infinitely wide network trained on the same N
+examples is a tenth of its initial value.  The second time, equal for all N, is the first time of the smallest N.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ WHEN = ("at a tenth of the loss", "at one time")
 def length(data: str, N: int, share: float) -> tuple[float, int]:
     """Return (lr, steps) for N examples.
 
-    lr is `share` times the largest stable rate, and the infinitely wide network has a tenth of its initial loss after
-    `steps`.
+    lr is `share` times the largest stable rate. After `steps` the loss of the infinitely wide network is a tenth of its
+    initial value.
     """
     x, y, *_ = lee.problem(data, "binary", N, N_TEST)
     k = an.kernel(lee.spec("relu", 3, 1, b_std=B_STD)).ntk(x)

@@ -3,9 +3,9 @@
     python3 make.py python examples/lift_from_torch.py [--out FILE.png]
 
 If torch is installed, its own modules compute the reference outputs and gradients.  Otherwise NumPy computes the
-outputs from channels-first arrays, and the derivatives by finite differences.  The weights are trained by minintk and
-converted to torch's axes by `mn.unlift`, so both directions are tested.  The tangent kernel at these weights then
-classifies other digits.
+outputs from channels-first arrays, and a directional derivative by finite differences.  The weights are trained by
+minintk and converted to torch's axes by `mn.unlift`, so both directions are tested.  The tangent kernel at these
+weights then classifies other digits.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def there(state: dict[str, Host], x: Host, u: Host, d: dict[str, Host]) -> tuple
 
 
 def main(out: str | None = None, steps: int = 400) -> dict[str, float]:
-    """Return the largest relative differences from the reference in both precisions, and both test accuracies."""
+    """Return the relative differences from the reference in both precisions, and the accuracies of both classifiers."""
     rng, found, drawn = np.random.default_rng(0), dict[str, float](), dict[str, tuple[Host, Host]]()
     x, y = mn.datasets.digits().subset(600, rng).one_hot()
     x, net = x.reshape(-1, 8, 8, 1), mn.Network(SPEC, (8, 8, 1), mn.PyTorch())

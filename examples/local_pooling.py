@@ -40,9 +40,9 @@ def data(folder: str | None, train: int, test: int) -> tuple[mn.datasets.Dataset
 
 
 def outputs(K: Any, k: Any, y: Any) -> Any:
-    """Return k (K + ridge)^-1 y with the ridge that minimises the leave-one-out error.
+    """Return k (K + ridge I)^-1 y with the ridge that minimises the leave-one-out error.
 
-    With a = (K + ridge)^-1 y, the error at example i if it is left out is a_i / ((K + ridge)^-1)_ii.
+    RIDGES are in units of K's mean eigenvalue. With G = K + ridge I, the error of example i is (G^-1 y)_i / (G^-1)_ii.
     """
     lam, Q = np.linalg.eigh(K.astype(np.float64))
 

@@ -3,12 +3,12 @@
     python3 make.py python examples/mean_of_networks.py [--widths 128 256] [--out FILE.png]
 
 Networks learn the parity of five digits by gradient flow, and predict the parity of a sixth digit.  The tangent kernel
-at finite width is random and changes in training, so the mean of the networks differs from the infinite-width limit by
-c / n.  `analytic.width_correction` computes c.
+at finite width is random and changes in training.  The networks' mean output therefore differs from its infinite-width
+limit, to leading order by c / n.  `analytic.width_correction` computes c.
 
-The networks come in pairs with opposite output weights, so that the initial outputs cancel.  Trained networks are
-compared with their linearisations, and the mean of the linearisations is estimated from 40 times as many untrained
-networks.  The remainder is O(1/n^2).
+The networks come in pairs with opposite output weights, so that the initial outputs cancel.  To reduce the noise, we
+average the trained networks' differences from their linearisations, and estimate the mean of the linearisations from 40
+times as many untrained networks.  The remainder after c / n is O(1/n^2).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def mean_of_networks(case: str, n: int, x: Host, y: Host, pairs: int) -> tuple[H
 def main(
     out: str | None = None, cases: tuple[str, ...] = tuple(CASES), widths: tuple[int, ...] = WIDTHS, pairs: int = 5000
 ) -> dict[str, tuple[float, float, float]]:
-    """Return c and n (mean - limit) for each case and time, each with its standard error and its z-score against c.
+    """Return (value, standard error, z-score against c) of c and of n (mean - limit) at each width, case and time.
 
     The values of n (mean - limit) are also extrapolated to 1/n = 0.
     """

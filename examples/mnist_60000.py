@@ -7,8 +7,8 @@
 
 The network has 2 hidden layers with ReLU, w_std = sqrt 2 and no biases.  Trained on 5,000 images and tested on 5,000
 others, it was among the best networks with 1, 2, 3 or 5 hidden layers and b_std = 0 or 0.1.  Pixels are centred, and
-targets are one-hot - 0.1.  The prediction is f = K(x, X) (K(X, X) + ridge)^-1 y, where the ridge is a thousandth of the
-kernel's mean diagonal.
+targets are one-hot - 0.1.  The prediction is f = K(x, X) (K(X, X) + ridge I)^-1 y, where the ridge is a thousandth of
+the mean of the kernel's diagonal.
 
 FOLDER needs 14.4 GB for the kernel and 7.4 GB for its factor.  If the run is killed, the same call resumes it.
 """

@@ -22,7 +22,7 @@ PAGES = {title: page for page, title in PAPERS.values()} | {"Other claims": "oth
 DATA = {"digits": "8 x 8 digits", "mnist": "MNIST", "cifar10": "CIFAR-10"}
 OF = {"seeds": "seeds", "images": "test images", "both": "seeds and test images", "": ""}
 NEAR = 4.0
-"""The table counts separately the rows whose size is smaller than the paper's by at most this factor."""
+"""The table has a column for the rows whose size is smaller than the paper's by at most this factor."""
 HEAD = """\
 # The papers, run again
 

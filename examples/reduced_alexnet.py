@@ -3,11 +3,11 @@
     python3 make.py python examples/reduced_alexnet.py [--out DIR] [--data DIR --set cifar10]
 
 The reduced network has five convolutions and three fully connected layers for small images, with an eighth of AlexNet's
-channels.  As in the paper, the linearisation is trained at the network's rate and at ten times that rate.  The
-linearisation learns better at the higher rate.  All runs start from the same weights and use the same batches.  On the
+channels.  As in the paper, the linearisation is trained at the network's rate and at ten times that rate.  It learns
+better at the higher rate.  Runs of equal width and seed start from the same weights and use the same batches.  On the
 easy 8 x 8 digits the gap narrows with width.  On the paper's photographs of snakes the gap hardly narrows.
 
-PyTorch's default initialisation divides the signal by sqrt(6) in each of eight layers.  The network then needs
+PyTorch's default initialisation divides the signal by about sqrt(6) in each of eight layers.  The network then needs
 thousands of steps to leave its initial plateau, which takes too long on a laptop (15 epochs on 1,500 digits are not
 enough).  The weights therefore have variance 1 / fan-in, and the rates are 1/50 and 1/5 of the largest stable rate.
 
@@ -61,7 +61,7 @@ def alexnet(shape: tuple[int, ...], width: float) -> mn.Sequential:
 def train(
     data: str, n_train: int, n_test: int, epochs: int, width: float, kind: str, seed: tuple[int, ...]
 ) -> list[dict[str, Any]]:
-    """Train, and return each network's 0/1 scores on the test images, its training accuracy, and the stable rate."""
+    """Train, and return each network's 0/1 scores on the test images and training accuracy, and one stable rate."""
     parts = images(data, n_train, n_test)
     x, y, x_test, y_test = placed(*parts[0].standardise().one_hot(), *parts[1].standardise(fit=parts[0]).one_hot())
     net = mn.Network(alexnet(x.shape[1:], width), x.shape[1:], mn.PyTorch())

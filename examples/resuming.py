@@ -1,8 +1,8 @@
 """Resume killed training runs, with all their seeds, from the last snapshot.
 
-A sweep records only complete runs of `work`, so a killed run restarts from its beginning.  For runs that take hours,
-`fit` saves its state in the folder that `unfinished` yields.  `collected` saves the latest snapshot of a run together
-with the values computed from all snapshots.
+A sweep records only complete runs of `work`, so a killed run would restart from its beginning.  For runs that take
+hours, `fit` therefore saves its state in the folder that `unfinished` yields, and `collected` saves the latest snapshot
+of a run together with the values computed from all snapshots so far.
 """
 
 from __future__ import annotations

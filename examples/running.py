@@ -38,7 +38,7 @@ SIZE = {
 
 @dataclass(frozen=True)
 class Setting:
-    """Settings from the command line. With the defaults, a script runs as in the tests, and writes no files.
+    """Settings from the command line. With the defaults, a script runs in this process and keeps no files.
 
     name : the script's name.
     out : the folder for results, or None.
@@ -112,7 +112,7 @@ class Setting:
 
 
 def _die_with_stdin() -> None:
-    """End this process as soon as `minintk reproduce`, the process at the other end of stdin, ends."""
+    """Make this process end as soon as `minintk reproduce`, the process at the other end of stdin, ends."""
 
     def wait() -> None:
         while os.read(0, 1):  # reading sys.stdin would hold its lock when this process exits by itself

@@ -9,9 +9,9 @@ the loss as a function of time depends on neither alpha nor h.
 The power law t1 ~ s has a correction.  After t ~ s the weights grow by a factor lambda with d lambda/dt ~ lambda^L / s.
 This factor would diverge at a finite time s tau: lambda ~ (tau - t/s)^(-1/(L-1)).  The output s lambda^(L+1) is of
 order one a little earlier, at t1 = s (tau - O(s^((L-1)/(L+1)))).  The slope of log t1 against log s is therefore below
-1.  Per decade of s, 1 - slope falls by a factor of 10^(1/3) = 2.15 with two layers and 10^(2/3) = 4.6 with five.  For
-each seed, we fit the exponent of s in each decade, and the exponent of h at fixed s.  The weights grow early, while the
-outputs barely move, so the early flow takes steps of .2 % of t.
+1.  If s is ten times smaller, 1 - slope falls by a factor of 10^(1/3) = 2.15 for L = 2 and 10^(2/3) = 4.6 for L = 5.
+For each seed, we fit the exponent of s in each decade, and the exponent of h at fixed s.  The weights grow early, while
+the outputs barely move, so the early flow takes steps of .2 % of t.
 """
 
 from __future__ import annotations

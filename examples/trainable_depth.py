@@ -1,4 +1,4 @@
-"""Show that networks are trainable up to about six depth scales xi, and to larger depths at the edge of chaos.
+"""Show that networks are trainable up to a depth of about six depth scales xi, and deeper at the edge of chaos.
 
     python3 make.py python examples/trainable_depth.py [--seed 1] [--out FILE.png]
 

@@ -1,9 +1,9 @@
 """Decide whether measured numbers agree with a paper, by two one-sided tests with fixed margins.
 
 A row "agrees" only if the whole interval of each number lies inside the paper's range plus a margin.  A row "differs"
-if one interval lies outside, and is otherwise undecided.  More networks therefore narrow an interval, but do not turn
-agreement into disagreement.  Without a margin they would do so, because no number at finite width equals the paper's
-exactly.
+if one interval lies outside, and is otherwise undecided.  If a number differs from the paper's by less than the margin,
+more networks narrow its interval until the row agrees.  Without a margin they would make it differ, because no number
+at finite width equals the paper's exactly.
 
     kind of number          margin          why
     exponent                .1              A relative correction c / n to a power law shifts the exponent fitted over
@@ -16,8 +16,8 @@ exactly.
     order (larger, falls)   none            The paper gives only a direction.
     much smaller            a half          The paper gives only a word, which means a factor of at least 2.
 
-If a row has several numbers, Holm's rule sets the level of each test, so that at most 5 % of rows contain a wrong
-interval.  The margins were fixed before the runs to which they are applied, and these runs use new networks.
+If a row has several numbers, Holm's rule sets the level of each test, so that at most 5 % of rows get a wrong verdict.
+The margins were fixed before the runs to which they are applied, and these runs use new networks.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ measures both along gradient descent at a low rate.
 
 Short windows   Steps along the top direction grow unless lr lambda < `IterativelyLinearized.reach`, which is 2 for
                 even K.  Here lambda is the largest curvature on the path.  In a LeNet with PyTorch's initial weights,
-                lambda is 100 times the initial curvature.  The growth takes many windows.  A single window that starts
-                on the flow does not show this growth.
+                lambda is about 100 times the initial curvature.  The growth takes many windows, so a single window
+                that starts on the path does not show it.
 Long windows    After a time K lr the linear model leaves the region in which it is valid, and a window no longer
                 lowers the network's own loss.  The length of the longest window that lowers the loss from every point
                 falls as 1 / lr.
@@ -118,7 +118,7 @@ def along_the_path(
 ) -> dict[str, Any]:
     """Return the curvatures along gradient descent at rate `low`, and the longest window for each rate `low` 2^r.
 
-    The longest window is the largest 2^k that lowers the loss from all points of the path.
+    The longest window is the largest 2^k up to LONGEST that lowers the loss from all points of the path, or 0.
     """
     net, theta, (x, y, *_) = problem(data, min(n_train, 200), channels, seed)
     steps = ceil(t / low)

@@ -107,7 +107,7 @@ def device_namespace(device: str) -> Any:
         raise ValueError(f"device expects 'cpu' or 'gpu', got {device!r}")
     try:
         one = import_module("cupy").zeros(1) + 1  # tests that a kernel can be compiled
-        import_module("cupyx.scipy.linalg")  # loads CUDA's libraries, which `import cupy` does not
+        import_module("cupyx.scipy.linalg")  # loads CUDA's libraries, which `import cupy` does not load
         return array_namespace(one)
     except Exception as error:  # includes CUDA's own errors
         what = f"device 'gpu' needs CuPy, CUDA's libraries and an NVIDIA GPU ({type(error).__name__}: {error})"
@@ -159,7 +159,7 @@ LIMITS = {
     "cgroup2": (("memory.max", "memory.high"), "memory.current", "inactive_file"),
     "cgroup": (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file"),
 }
-"""For each kind of control group: names of the limit files, the usage file, and the cache entry in memory.stat."""
+"""For each kind of control group: names of its limit files, its usage file, and the cache's entry in memory.stat."""
 
 
 def free_in_groups(root: str | Path = "/") -> int:
@@ -220,7 +220,7 @@ def read_number(path: Path, name: str | None = None) -> int | None:
 
 
 def text_of(path: Path) -> str:
-    """Return the text of a small file, or "" if the file is missing."""
+    """Return the text of a small file, or "" if the file is missing or unreadable."""
     try:
         return path.read_text()
     except (OSError, ValueError):
@@ -230,13 +230,13 @@ def text_of(path: Path) -> str:
 def check_floating(name: str, a: Array) -> None:
     """Raise TypeError unless `a` is a float32 or float64 array that is neither masked nor a numpy.matrix.
 
-    Raises ValueError if a CuPy array is not on the current GPU, because results are allocated there.
+    Raises ValueError if a CuPy array is not on the current GPU, which is where results are allocated.
     """
     try:
         array_namespace(a)
     except TypeError as error:
         raise TypeError(f"{name}: {error}") from None
-    if type(a) is not np.ndarray and isinstance(a, np.matrix):  # its * is a matrix product, and its slices are matrices
+    if type(a) is not np.ndarray and isinstance(a, np.matrix):  # * is its matrix product, and its slices are matrices
         raise TypeError(f"{name} expects an array, got a numpy.matrix: convert it, numpy.asarray({name})")
     if isinstance(a, np.ma.MaskedArray):  # NumPy's sums skip masked values, but networks would use them
         remedy = f"fill it, {name}.filled(0.0), or leave out the examples with masked entries"
@@ -262,7 +262,7 @@ def check_finite(name: str, a: Array) -> None:
 def check_finite_by(result: Array, name: str, a: Array) -> None:
     """Raise ValueError if `result`, computed from `a`, is not finite because `a` contains a NaN or an infinity.
 
-    `a`, which has more entries, is checked only if `result` is not finite.  CuPy arrays are not checked.
+    To save time, `a` is checked only if `result` is not finite.  CuPy arrays are not checked.
     """
     if on_host(array_namespace(result)) and not finite(result):  # a check would have to wait for the GPU
         check_finite(name, a)
@@ -312,7 +312,7 @@ def rows_times(x: Array, W: Array) -> Array:
 
 
 def strided(a: Array, shape: Sequence[int], strides: Sequence[int]) -> Array:
-    """Return a view of `a` with the given strides in bytes.  Only C-contiguous NumPy arrays have their bounds checked.
+    """Return a view of `a` with the given strides in bytes.  Bounds are checked only for C-contiguous NumPy arrays.
 
     >>> a = np.arange(4.0)
     >>> strided(a, (3, 2), (8, 8))

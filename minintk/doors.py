@@ -1,7 +1,7 @@
-"""Import satellites when they are first needed.  A satellite is a folder that the core does not need.
+"""Import satellites when they are first needed.  A satellite is a set of folders that the core does not need.
 
-    networks     cheaper ways to compute a network's layers  minintk/fast
-    kernels      cheaper ways to run the kernel recursion    analytic/fast
+    networks     faster layers for networks                  minintk/fast
+    kernels      faster loops for the kernel recursion       analytic/fast
     blocks       kernels in blocks, on disk, by executors    analytic/large
     diagnosis    finds what is wrong with a layer            minintk/grade
     phase        the phase of a network, in one line         analytic/phases

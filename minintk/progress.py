@@ -10,7 +10,7 @@ from time import perf_counter
 
 @contextmanager
 def progress_of(what: str, total: float, shown: bool) -> Iterator[Callable[[float], None]]:
-    """Yield advance(amount), to be called as work is done.  Unless `shown`, only warn if an hour or more remains.
+    """Yield advance(amount), to be called as work is done.  If not `shown`, only warn if an hour or more remains.
 
     >>> with progress_of("counting", 3, shown=False) as advance:
     ...     for _ in range(3):
@@ -41,7 +41,7 @@ def progress_of(what: str, total: float, shown: bool) -> Iterator[Callable[[floa
 
 
 def _lines(what: str, total: float, say: Callable[[str], None], every: float = 10.0) -> Callable[[float], None]:
-    """Return advance(amount), which writes a line at most every ten seconds, and a last line when the work is done."""
+    """Return advance(amount), which writes at most one line per `every` seconds, and one when the work is done."""
     start = last = perf_counter()
     done = 0.0
 
@@ -58,7 +58,7 @@ def _lines(what: str, total: float, say: Callable[[str], None], every: float = 1
 
 
 HOUR = 3600.0
-"""The least remaining work, in seconds, of which `forewarned` warns."""
+"""The shortest remaining time, in seconds, for which `forewarned` warns."""
 
 
 def forewarned(what: str, first: float = 0, every: float = 10.0) -> Callable[[float, float], None]:

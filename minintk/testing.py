@@ -6,7 +6,7 @@ and a numpy.random.Generator that draws directions.  Its AssertionError gives th
 
 The tolerances are derived from rounding errors.  Let eps be the spacing of floating-point numbers at 1, and m = 4 (sum
 of all layer sizes + N + 8) the number of roundings on a path through the network and back.  A tolerance is m eps times
-the size of the terms: |u| |J| |v| for <u, J v>, |J_n| |J_m| for entries of J J', and |f| + |J| |theta| for f.
+the size of the terms: |u| |J| |v| for <u, J v>, |J_i| |J_j| for entries of J J', and |f| + |J| |theta| for f.
 
 To define a layer, write a frozen dataclass and register its shape rule and its finite rule.  The page "Extending" in
 the documentation gives an example and shows how `check_layer` reports a mistake.
@@ -111,7 +111,7 @@ def check_adjoint(model: Model, theta: Array, x: Array, rng: np.random.Generator
 
 
 def check_derivative(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
-    """Check J v = d/ds f(theta + s v) at s = 0 by fourth-order differences, (8 (f_1 - f_-1) - (f_2 - f_-2)) / 12 h.
+    """Check J v by fourth-order finite differences, (8 (f_1 - f_-1) - (f_2 - f_-2)) / 12 h, f_k = f(theta + k h v).
 
     theta must be float64 and not at a kink.  Rounding changes the differences by m eps T 1.5 / h, where T = |f| + |J|
     |theta| is the size of the terms in f.  Truncation errors, h^4 / 30 times a fifth derivative, are ten thousand times
@@ -179,7 +179,7 @@ def check_kernel(model: Model, theta: Array, x: Array, rng: np.random.Generator)
 
 
 def check_stacked(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
-    """Check that jvp of (K, [E], P) and vjp of (K, [E], N, C) equal the results of K separate calls."""
+    """Check that jvp for v : (K, [E], P) and vjp for u : (K, [E], N, C) equal the results of K separate calls."""
     f, J = model.linearize(theta, x)
     v, u = _normal(rng, (3, *theta.shape), theta), _normal(rng, (3, *f.shape), theta)
     size = roundings(model, theta, x) * _norm(_rows(J)).max()
@@ -209,7 +209,7 @@ def check_ensemble(model: Model, theta: Array, x: Array, rng: np.random.Generato
 
 
 def check_blocks(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
-    """Check that ntk and ntk_full in blocks, under memory bounds from 2^24 bytes down, equal those from the full J."""
+    """Check that ntk and ntk_full under memory bounds from 2^24 bytes down equal the kernels from the full J."""
     _, J = model.linearize(theta, x)
     m, largest = roundings(model, theta, x), float(_norm(_rows(J)).max()) ** 2
     other = x[::-1][: (x.shape[0] + 1) // 2]
@@ -299,7 +299,7 @@ def _rows(J: Jacobian) -> Host:
 def check_layer(layer: s.Layer, shape: Sequence[int], parametrization: Parametrization | None = None) -> None:
     """Check every law for small networks with this layer first, in the middle and last, and in a residual branch.
 
-    shape : of one example, ``(d,)``, ``(L, C)`` or ``(H, W, C)``.  The branch is left out if its shape changes.  The
+    shape : of one example, ``(d,)``, ``(L, C)`` or ``(H, W, C)``.  A layer that changes it is not put in a branch.  The
     AssertionError gives the broken law and the findings of `minintk.grade.diagnose_layer`: the wrong map and its error.
 
     >>> import minintk as mn

@@ -1,10 +1,10 @@
 """Share independent pieces of work among threads, while BLAS is limited to one thread.
 
 NumPy's ufuncs and BLAS release the interpreter lock, so threads use all cores.  More BLAS threads would oversubscribe
-them.  Pieces depend only on the work's size and are added in order, so results do not depend on the thread count.
+the cores.  Pieces depend only on the work's size and are added in order, so results do not depend on the thread count.
 
-Any public call can run inside another call in the same thread (in a signal handler or a callback), and any exception
-can end it.  The following rules make this safe.
+Any public call can run inside another call in the same thread (in a signal handler or a callback), and an exception
+can end any call.  The following rules make this safe.
 
     no thread waits for unstarted work                a call runs its own items and waits only for running items
     no flag has to be reset                           a flag lives in a copied context or ends with its frame
@@ -68,7 +68,7 @@ class _Job:
 
     def wait(self) -> None:
         """Wait until all threads that entered have left, then raise any exception that occurred during the wait.
-        A thread enters before it takes an item, so a later thread finds none.  It leaves before it rings the bell.
+        A thread enters before it takes an item, so later threads find no items.  It leaves before it rings the bell.
         """
         caught = None
         while True:
@@ -112,7 +112,7 @@ class _Pool:
             self.jobs.put((job, copy_context()))
 
     def serve(self, count: int) -> None:
-        """Serve jobs forever, or return immediately if `count` other threads already do."""
+        """Serve jobs forever, or return immediately if `count` other threads already serve them."""
         self.threads.append(me := get_ident())
         if self.threads.index(me) >= count:
             self.threads.remove(me)
@@ -134,7 +134,7 @@ _pool, _own = _Pool(), local()
 
 
 def _place() -> tuple[int, int]:
-    """Return (depth, frame) of the caller's caller.  Any other frame at least this deep is no longer running."""
+    """Return (depth, frame) of the caller's caller.  Any other frame recorded at this depth or deeper has ended."""
     depth, caller = 0, id(frame := sys._getframe(2))
     while frame := frame.f_back:  # type: ignore[assignment]
         depth += 1
@@ -196,10 +196,10 @@ class single_threaded_blas(AbstractContextManager[None]):
         key, me, here = id(self), get_ident(), _place()
         try:
             _holders[key] = me, here, weakref.ref(self, lambda _: _leave(key))  # in case `__exit__` is never reached
-            for other, (thread, place, _) in list(_holders.items()):  # a notebook can keep an ended frame alive
+            for other, (thread, place, _) in list(_holders.items()):  # ended frames that a notebook kept alive
                 if thread == me and place[0] >= here[0] and place != here:
                     _holders.pop(other, None)
-            for job, depth in list(_own.__dict__.get("jobs", {}).items()):  # interrupted while it was ending
+            for job, depth in list(_own.__dict__.get("jobs", {}).items()):  # an exception interrupted `end`
                 if depth >= here[0]:
                     job.end()
             while any(monotonic() - since < PATIENCE for who, since in list(_returning.items()) if who != me):
@@ -240,7 +240,7 @@ def _leave(key: int) -> None:
 
 
 def _forked() -> None:
-    """Reset the pool in the child of a fork.  Pool threads and threads that limited BLAS exist only in the parent."""
+    """Reset the pool in the child of a fork.  Pool threads and others that limit BLAS exist only in the parent."""
     global _pool
     _pool = _Pool()
     _own.__dict__.clear()

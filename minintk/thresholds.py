@@ -10,15 +10,15 @@ from dataclasses import dataclass
 
 @dataclass
 class Thresholds:
-    """Thresholds in multiplications, array elements or bytes.  The comments give the unit."""
+    """Thresholds, mostly in multiplications, array elements or bytes.  The comments give the units."""
 
     plain: int = 2**18  # multiplications of a batch below which plain layers run, with BLAS's own threads
     products: int = 2**24  # multiplications in a piece of one or several matrix products
     compiled: int = 2**20  # multiplications of a convolution above which loading Numba pays off
     convolution: int = 2**24  # multiplications of a piece of a convolution,
-    convolution_per_weight: int = 2**8  # or this many per weight if that is more, since pieces add to all gradients
-    share: int = 2**17  # numbers in a batch's activations, divided by the square of the number of shares,
-    share_per_weight: int = 8  # but at least this many in a share per weight, since every share prepares all weights
+    convolution_per_weight: int = 2**8  # or this many per weight if that is more, as each piece adds to every gradient
+    share: int = 2**17  # least size / k^2, if a batch with `size` activations is split into k shares,
+    share_per_weight: int = 8  # and least activations in a share per weight, since every share prepares all weights
     contraction: int = 2**24  # multiplications of a kernel contraction above which BLAS's own threads are used
     cotangents: int = 2**19  # numbers in the cotangents of a kernel's outputs that are processed together
     vector: int = 2**20  # numbers in a core's piece of a vector, in optimisers
@@ -26,10 +26,10 @@ class Thresholds:
     patches_bytes: int = 3 * 2**20  # bytes of patches that are formed and multiplied at a time,
     patches_bytes_gpu: int = 2**30  # and on a GPU
     normalised: int = 2**16  # numbers in BatchNorm's input above which loading Numba pays off
-    gathering: float = 1.5  # gather a convolution's gradient if that takes at most this many times its
-    gathered_channels: int = 16  # multiplications, and if its images have at least this many channels
+    gathering: float = 1.5  # gather a convolution's gradient if that takes at most this many times as many
+    gathered_channels: int = 16  # multiplications as the convolution, and its inputs have at least this many channels
     cotangent_bytes: int = 6 * 10**6  # bytes of cotangents in a part of a kernel's outputs (up to twice as many)
-    ensemble_bytes: int = 24 * 2**20  # activations and parameters of the members that train together on a core
+    ensemble_bytes: int = 24 * 2**20  # bytes of activations and parameters of the members that train together on a core
     vector_piece: int = 2**17  # numbers of a vector that stay in cache through the passes of an optimiser
 
 

@@ -2,7 +2,7 @@
 
 Python runs signal handlers in the main thread, between any two lines of code.  A handler in the middle of an import
 would find half a module, and a handler that raises would leave half a module behind.  Entering a compiler twice, or
-leaving it early, can end the process.  In a separate thread, such work always finishes, for the next call to use.
+leaving it early, can end the process.  In a separate thread, such work runs to its end, and the next call can use it.
 """
 
 from __future__ import annotations

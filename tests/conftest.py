@@ -41,7 +41,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _figures_as_they_are(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Except in `test-all`, save small figures without constrained layout, which takes longer than drawing."""
+    """Except in `test-all`, save figures at 40 dpi and without constrained layout, which takes longer than drawing."""
     figure: Any = import_module("matplotlib.figure").Figure
     right = figure.savefig
 

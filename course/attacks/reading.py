@@ -267,7 +267,7 @@ def memory_of_the_parent(place):
 
 
 def ptrace_of_the_parent(place):
-    return "TOKEN" if ctypes.CDLL(None).ptrace(0x4206, place["parent"], None, None) == 0 else ""  # seize
+    return "TOKEN" if ctypes.CDLL(None).ptrace(0x4206, place["parent"], None, None) == 0 else ""  # PTRACE_SEIZE
 
 
 def files_of_the_parent(place):
@@ -361,7 +361,7 @@ def by_a_program_in_memory(place):
 
 
 def in_another_namespace(place):
-    return "TOKEN" if ctypes.CDLL(None).unshare(0x10000000 | 0x00020000) == 0 else ""  # of users, of mounts
+    return "TOKEN" if ctypes.CDLL(None).unshare(0x10000000 | 0x00020000) == 0 else ""  # user and mount namespaces
 
 
 def in_a_ring(place):

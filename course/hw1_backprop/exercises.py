@@ -23,9 +23,9 @@ Variant = Mapping[str, Any]
 
 ACTIVATIONS = {"relu": mn.ReLU, "tanh": mn.Tanh, "softplus": mn.Softplus}
 GAINS = tuple(k / 100 for k in range(60, 141) if abs(k - 100) > 4)
-"""Factors of the activation; a student's is drawn from them. The authors' factor 1 is not among them."""
+"""Factors of the activation, from which each student's is drawn. The authors' factor 1 is not among them."""
 SMOOTHINGS = tuple(k / 100 for k in range(5, 41))
-"""Fractions s of label smoothing; a student's is drawn from them. The authors' fraction is 0."""
+"""Fractions s of label smoothing, from which each student's is drawn. The authors' fraction is 0."""
 SIZES = (("more inputs than outputs", 5, 4, 3), ("as many outputs as inputs", 4, 3, 3), ("one example", 1, 3, 4))
 
 # --------------------------------------------------------------------------------------------- the right answers
@@ -143,7 +143,7 @@ def activation_backward(rng: np.random.Generator, variant: Variant) -> Iterator[
         return variant["gain"] * some[variant["activation"]]
 
     def far_away(student: Submission) -> Any:
-        z = np.array([[-800.0, 800.0, -50.0], [800.0, 40.0, 1.0]])  # at 40 tanh' is 7e-35, and 1 - tanh^2 is 0
+        z = np.array([[-800.0, 800.0, -50.0], [800.0, 40.0, 1.0]])  # at 40 tanh' is 7e-35, but 1 - tanh^2 rounds to 0
         got, _ = student.pull("activate", "activate_backward", u, z)
         return compare("the gradient at z = +-800", got, u * slope(z))
 
@@ -322,7 +322,7 @@ def noise(
     x: Array, labels: Array, params: Sequence[Array], batches: Sequence[int], draws: int, seed: int, variant: Variant,
     *, replace: bool = True,
 ) -> tuple[Array, float]:  # fmt: skip
-    """Return |g_B - g| for mean gradients of random batches, (K, draws), and |g|.
+    """Return |g_B - g| (K, draws) and |g|, for mean gradients g_B of random batches and g of all examples.
 
     replace : True to draw examples with replacement.
     """

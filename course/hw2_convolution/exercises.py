@@ -22,7 +22,7 @@ Variant = Mapping[str, Any]
 SECONDS = 5.0
 
 LAYOUTS = tuple("".join(order) for order in permutations("NHWC") if order.index("H") < order.index("W"))
-"""Orders of image axes with rows before columns. A student's is drawn from the ten that AUTHORS does not contain."""
+"""Orders of image axes with rows before columns. Each student's is drawn from the ten that are not in AUTHORS."""
 AUTHORS = "NHWC", "NCHW"
 
 # --------------------------------------------------------------------------------------------- the right answers
@@ -106,7 +106,7 @@ def conv_moved(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
 
 
 def asked(function: Any, variant: Variant) -> Any:
-    """Convert one of the functions above to the student's layout."""
+    """Return a version of one of the functions above for images in the student's layout."""
 
     def right(x: Array, *args: Any) -> Array:
         y = function(x.transpose([variant["layout"].index(axis) for axis in "NHWC"]), *args, variant)
@@ -192,7 +192,7 @@ def max_backward(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
     yield Gradient("max_pool", "max_pool_backward", (x, 3, 2, 1), title="negative pixels, padding 1", hard=False,
                    right=right)  # fmt: skip
     windows = rng.permuted(np.tile(np.arange(4.0), (25_000, 1)), axis=1).reshape(1, 200, 125, 2, 2)
-    x = shown(windows.swapaxes(2, 3).reshape(1, 400, 250, 1), variant)  # whole numbers, no two alike in a window
+    x = shown(windows.swapaxes(2, 3).reshape(1, 400, 250, 1), variant)  # whole numbers, different within a window
     yield Gradient("max_pool", "max_pool_backward", (x, 2, 2, 0), title=LARGE, right=right, large=True)
 
 

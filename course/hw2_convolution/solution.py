@@ -4,7 +4,7 @@ You may import only NumPy. Never modify the inputs; return float32 for float32 i
 """
 
 import numpy as np
-from variant import average as AVERAGE  # "window": divided by size^2; "inside": by the pixels inside the image
+from variant import average as AVERAGE  # "window": divided by size^2; "inside": by the number of pixels in the image
 from variant import kernel as KERNEL  # "correlation": W[a, c] multiplies pixel s i + a; "convolution": W flipped
 from variant import layout as LAYOUT  # "NHWC": images (N, H, W, C); "NCHW": (N, C, H, W); or another order
 
@@ -64,7 +64,7 @@ def conv_backward(u, cache):
 
 
 def max_pool(x, size, stride, pad):
-    """Return the largest entry of each size x size window per channel, and a cache.  Padding is never chosen."""
+    """Return the largest entry of each size x size window of each channel, and a cache.  Padding is never chosen."""
     # BEGIN SOLUTION
     X = padded(last(x), pad, -np.inf)
     w = windows(X, (size, size), stride)

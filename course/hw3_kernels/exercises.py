@@ -21,7 +21,7 @@ Array = Any
 Variant = Mapping[str, Any]
 
 GAINS = tuple(k / 100 for k in range(60, 141) if abs(k - 100) > 4)
-"""Factors of the activation; a student's is drawn from them. The authors' factor 1 is not among them."""
+"""Factors of the activation, from which each student's is drawn. The authors' factor 1 is not among them."""
 
 ROOT = 1e-6
 """Tolerance for roots of kernels: an eigenvalue that rounds to 1e-16 has the root 1e-8."""
@@ -71,7 +71,7 @@ def moments(variant: Variant, K: Array, q1: Array, q2: Array) -> tuple[Array, Ar
 
 
 def by_columns(variant: Variant, K: Array, q1: Array, q2: Array) -> tuple[Array, Array]:
-    """Return the moments with both variances taken at the index of the column, a mistake."""
+    """Return the moments as if the variances q1 belonged to the columns, like q2 (a common mistake)."""
     found = [moments(variant, K[:, [j]], np.full(len(K), q1[j]), q2[[j]]) for j in range(len(q1))]
     T, T_dot = (np.concatenate(parts, axis=1) for parts in zip(*found, strict=True))
     return T, T_dot

@@ -24,10 +24,10 @@ KERNEL = an.kernel(mn.Sequential(mn.Dense(1, b_std=0.5), mn.ReLU(), mn.Dense(1, 
 """The kernel of one-hidden-layer networks, positive definite unless two inputs are equal."""
 
 WEIGHTS = tuple(k / 100 for k in range(30, 301) if abs(k - 100) > 9)
-"""Factors of the loss; a student's is drawn from them. The authors' factor 1 is not among them."""
+"""Factors of the loss, from which each student's is drawn. The authors' factor 1 is not among them."""
 
 TIMES = (0.0, 0.3, 4.0, 100.0)
-"""Times from the start until little is left to learn, in units of 1 / (largest rate)."""
+"""Times from the start until little is left to learn, in units of the time scale of the fastest eigenvector."""
 
 PLAIN = 1e-7
 """Tolerance for an angle that is the arccos of a rounded cosine."""
@@ -110,7 +110,7 @@ class Problem:
         return divisor(self.N, self.variant)
 
     def time(self, t: float) -> float:
-        """Convert t in units of 1 / (largest rate) to the variant's t."""
+        """Convert t from units of the fastest eigenvector's time scale, per / lambda_max, to the variant's t."""
         return float(t * self.per / np.linalg.eigvalsh(self.Theta)[-1])
 
     def units(self, t: float) -> float:
@@ -122,7 +122,7 @@ class Problem:
         return an.ensemble(self.kernel, self.x, self.y)
 
     def flow(self, t: float, f0: Array | float, test: bool = False) -> Array:
-        """Return outputs at the variant's t."""
+        """Return the outputs at the variant's t on the training inputs or, if `test`, on the test inputs."""
         if not test:
             return self.trained.dynamics().predict(self.units(t), f0=f0)
         k, start = self.kernel.ntk(self.x_test, self.x), 0.0 if np.ndim(f0) == 0 else self.f0_test

@@ -10,7 +10,7 @@ from variant import trained as TRAINED  # "all" layers of the ensemble, or the "
 from variant import weight as WEIGHT  # factor of the loss
 
 # BEGIN SOLUTION
-LOST = 1e-10  # fraction of the largest eigenvalue; smaller eigenvalues are rounding errors
+LOST = 1e-10  # fraction of the largest eigenvalue; smaller eigenvalues count as rounding errors
 
 
 def divisor(N):
@@ -30,7 +30,7 @@ def rows(K_test):
 
 
 def gain(lam, t):
-    """Return (1 - exp(-lam t)) / lam; for lam = 0 return t, or 0 if t = inf, where no result depends on it."""
+    """Return (1 - exp(-lam t)) / lam; for lam = 0 return t, or 0 if t = inf, because no result then depends on it."""
     some = np.where(lam > 0, lam, 1.0)
     if np.isinf(t):
         return (lam > 0) / some

@@ -24,7 +24,7 @@ Variant = Mapping[str, Any]
 
 ACTIVATIONS = {"tanh": mn.Tanh, "sin": mn.Sin, "erf": mn.Erf}
 GAINS = tuple(k / 100 for k in range(60, 141) if abs(k - 100) > 4)
-"""Factors of the activation; a student's is drawn from them. The authors' factor 1 is not among them."""
+"""Factors of the activation, from which each student's is drawn. The authors' factor 1 is not among them."""
 SIZES = (("wide", 4, 3, 7), ("more examples than parameters", 9, 2, 2), ("one example, one neuron", 1, 3, 1))
 
 # --------------------------------------------------------------------------------------------- the right answers
@@ -234,7 +234,7 @@ def learnt(rng: np.random.Generator, variant: Variant) -> tuple[str, tuple[Any, 
     """
     x, y = problem(rng, 1, 3)
     W, a = parameters(rng, 3, 40)
-    half = 0.5 / float(mn.ntk(network(W.shape, variant), vector(W, a), x)[0, 0])  # halves the error in a step; N = 1
+    half = 0.5 / float(mn.ntk(network(W.shape, variant), vector(W, a), x)[0, 0])  # each step halves the error; N = 1
     return "one example, learnt", (x, y, W, a, half, 30)
 
 
@@ -323,7 +323,7 @@ def study(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
     found = measured(x, y, widths, budget, lr, 12, seed, variant)
     looks = [(S, *fitted(widths, found[:, :S], 1 - level / 2**k)) for k, S in enumerate((4, 8), 1)]
     lows, highs = [low for *_, low, _ in looks], [high for *_, high in looks]
-    never, late = (max(lows) + min(highs)) / 2, (highs[0] + max(highs[1:])) / 2  # borders, halfway between exponents
+    never, late = (max(lows) + min(highs)) / 2, (highs[0] + max(highs[1:])) / 2  # the borders between the exponents
     for title, theory, against in (
         ("theory is far off", 2.0, 1.0),
         ("never decided", never - 0.5, never + 0.5),

@@ -1,8 +1,8 @@
 """Define the exercises of assignment 6, with minintk's ABC and its coordinate check.
 
 A table is judged by its effect. The initial sizes are tested with the right rates for them, and the rates with the
-right initial sizes, so that each mistake costs only its own exercise.  The norms |W| and |dW| identify the tensor,
-as in `minintk.coordinate_check(...).blame`.
+right initial sizes, so that each mistake costs only its own exercise.  The norms |W| and |dW| identify the wrong
+tensors, as in `minintk.coordinate_check(...).blame`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Triple = tuple[float, ...]
 PLACES = ("input", "hidden", "output")
 TENSORS = ("0.W", "2.W", "4.W")
 GAINS = tuple(k / 100 for k in range(60, 141) if abs(k - 100) > 4)
-"""Factors of the activation; a student's is drawn from them. The authors' factor 1 is not among them."""
+"""Factors of the activation, from which each student's is drawn. The authors' factor 1 is not among them."""
 LAST = 0.1
 """w_std of the output weights: f starts well below the targets."""
 SIZES: dict[str, tuple[int, int, int, int]] = {
@@ -306,7 +306,7 @@ def forward(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
 
 def gradients(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
     problems = [(title, problem(rng, N, d, C), n) for title, (N, d, n, C) in SIZES.items()]
-    hard = [some for some in hard_inputs(rng, (3,)) if not some[0].startswith("large")]  # 1 - tanh^2 is rounding there
+    hard = [some for some in hard_inputs(rng, (3,)) if not some[0].startswith("large")]  # there 1 - tanh^2 rounds badly
     problems += [(title, (x, rng.standard_normal((len(x), 2))), 5) for title, x in hard]
     for title, (x, y), n in problems:
         table, W = some_table(rng), weights(rng, x.shape[1], n, y.shape[1])

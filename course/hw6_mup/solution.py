@@ -115,7 +115,7 @@ def sizes(x, y, weights, table, lr, steps):
 
 
 def coordinate_check(x, y, widths, seeds, table, lr, steps, seed):
-    """Return the exponents (2, 3) of the width in `sizes`: least squares over all widths, networks 0 ... seeds - 1."""
+    """Return the exponents (2, 3) of the width in `sizes`, fitted to all widths and to networks 0 ... seeds - 1."""
     # BEGIN SOLUTION
     d, C = x.shape[1], y.shape[1]
     found = [[sizes(x, y, initial(seed, n, s, d, C, table), table, lr, steps) for s in range(seeds)] for n in widths]

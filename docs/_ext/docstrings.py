@@ -54,7 +54,7 @@ def inline(text: str) -> str:
 
 
 def blocks(text: str) -> Iterator[list[str]]:
-    """Yield the lines of each block. A line with >>> begins an example, also without a blank line before it."""
+    """Yield the lines of each block. A line with >>> begins an example even if no blank line precedes it."""
     block: list[str] = []
     for line in [*text.splitlines(), ""]:
         starts = line.lstrip().startswith(">>>") and not (block and block[0].lstrip().startswith(">>>"))

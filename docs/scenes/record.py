@@ -138,7 +138,7 @@ def rates(ns: Sequence[int] = SIZES, steps: Sequence[int] = BATCH) -> Scene:
                                 losses[snap.step] = float(np.median(snap.loss))
                 except FloatingPointError:
                     pass
-                for step in steps:  # None: diverged
+                for step in steps:  # None replaces losses of 2 or more, as after divergence
                     loss = losses[step]
                     found[step].setdefault(name, []).append(row(loss)[0] if loss < 2 else None)
         frames += [found[step] for step in steps]

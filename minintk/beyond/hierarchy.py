@@ -1,18 +1,18 @@
 """Train with the hierarchy of tangent kernels, which corrects the frozen kernel at higher orders in 1/width.
 
-    df_a = - sum_b Theta_ab r_b,   dTheta_ab = - sum_c O3_abc r_c,   dO3_abc = - sum_d O4_abcd r_d,     r = dL/df
+    df_a/dt = - sum_b Theta_ab r_b,   dTheta_ab/dt = - sum_c O3_abc r_c,   dO3_abc/dt = - sum_d O4_abcd r_d,   r = dL/df
 
-Theta = J S J' with the learning-rate scales S, and O_(k+1) is the derivative of O_k along S grad f.  O3 and O4 are of
-order 1/width, and O5 and O6 are of order 1/width^2.  The error of outputs and kernel is of order 1/width^2 with O4
+Theta = O2 = J S J' with the learning-rate scales S, and O_(k+1) is the derivative of O_k along S grad f.  O3 and O4 are
+of order 1/width, and O5 and O6 are of order 1/width^2.  The error of outputs and kernel is of order 1/width^2 with O4
 frozen, and of order 1/width with Theta frozen.  See Dyer and Gur-Ari 2020, section 4; Huang and Yau 2020, eq. (1.9).
 
 For a given r(t), the solution is Theta(t) = Theta - O3.s + O4.A with s_c = int r_c dt, A_cd = int r_c s_d dt.  O3 and
 O4 are never formed.  O4_..cd is D^2Theta along S grad f_c and S grad f_d, plus DTheta along the derivative of S grad
 f_c in the direction S grad f_d.  O3.s and O4.A are therefore derivatives of Theta along weight displacements:
 
-    d1 = - S J' s,        d2' = - S D^2f[d1, .]' r
+    d1 = - S J' s,        dd2/dt = - S D^2f[d1, .]' r
     Theta(t) = Theta + DTheta[d1]                                       O3 frozen
-    Theta(t) = Theta + DTheta[d1] + 1/2 D^2Theta[d1, d1] + Xi           O4 frozen,  Xi' = DTheta[d2']
+    Theta(t) = Theta + DTheta[d1] + 1/2 D^2Theta[d1, d1] + Xi           O4 frozen,  dXi/dt = DTheta[dd2/dt]
 
 These derivatives are products of Jacobians, which Taylor mode (`minintk.models.taylor`) computes as linear maps:
 
@@ -64,13 +64,13 @@ def hierarchy(
     The loss then grows.  If it grows without bound, FloatingPointError is raised.  `flow` does not have this problem.
 
     A time derivative requires one expansion of the network for order 3, and three for order 4, with C cotangents each.
-    memory : bytes to use, by default half the free memory.  The required memory grows as (M C)^2 and P.  For ReLU and
+    memory : bytes to use, by default half the free memory.  The required memory grows with (M C)^2 and P.  For ReLU and
     max-pooling, the derivatives are those of the smooth piece of f around theta0.  In training, about sqrt(n) of n
     units cross their kinks.  Each of them changes the kernel by about 1/n with random sign, so the total change is
     about n^-3/4.  This exceeds the effect of O3 and O4, so orders 3 and 4 are no more accurate than order 2.
 
     Raises ValueError or TypeError for invalid arguments, UnsupportedLayer for a model or a layer without an expansion,
-    and MemoryError, with the required bytes, if M C is too large.
+    and MemoryError, which gives the required memory, if M C is too large.
 
     >>> import numpy as np, minintk as mn
     >>> net, x = mn.Network(mn.Sequential(mn.Dense(99), mn.Tanh(), mn.Dense(1)), (2,)), np.eye(2)
@@ -168,7 +168,7 @@ class Hierarchy:
         return z
 
     def learn(self, z: Array, at: Array | None, y: Array, cotangent: Cotangent) -> tuple[Array, Array]:
-        """Return (f on the training points, -z')."""
+        """Return (f on the training points, -dz/dt)."""
         f = self.outputs(z, at)
         r = cotangent(f, y)
         kernel, T2 = self.kernel(z)

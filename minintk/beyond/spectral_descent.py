@@ -7,7 +7,7 @@ G is the gradient of W, or its running sum v <- momentum v + G.  d is 1 except i
 step thus changes multiplier * W by lr sqrt(fan_out / fan_in) at every width: in spectral norm for spectral descent, in
 all singular values for Muon.  The spectral condition on updates holds exactly (Yang, Simon, Bernstein 2023, section 5).
 Muon is steepest descent in the spectral norm (Bernstein, Newhouse 2024; Jordan et al. 2024).  K x K kernels are treated
-as matrices (K K C_in, C_out).  K times their norm bounds the norm of the convolution.  Biases are (1, n).
+as matrices (K K C_in, C_out).  K times their norm bounds that of the convolution.  Biases are matrices (1, n).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from minintk.spec.parametrization import Rule
 from minintk.training.optimizers import Optimizer
 
 SWEEP = 3e-3
-"""One sweep of Newton-Schulz steps maps all singular values above this fraction of the largest to 1."""
+"""One sweep of Newton-Schulz steps maps all singular values above this fraction of the largest to about 1."""
 TOLERANCE = 1e-3
 
 
@@ -31,9 +31,9 @@ TOLERANCE = 1e-3
 class SpectralDescent(Optimizer):
     """Gradient descent with steps of a given spectral norm for each tensor.   layout : the network's `net.layout`.
 
-    lr : relative size of the steps (a number or a schedule).  They are not smaller near a minimum, so use a schedule
+    lr : relative size of the steps (a number or a schedule).  Steps do not shrink near a minimum, so use a schedule
     that decays to 0.  In the formula, s is `lr_scales` of `train` (default 1), not the scale of the parametrization.  A
-    tensor with zero gradient is not changed.  Raises ValueError for lr <= 0 and for momentum outside [0, 1).
+    tensor with G = 0 is not changed.  Raises ValueError for lr <= 0 and for momentum outside [0, 1).
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(50), mn.Tanh(), mn.Dense(2)), (8,))
@@ -82,7 +82,7 @@ class SpectralDescent(Optimizer):
 class Muon(SpectralDescent):
     """Descent along orthogonalised gradients: steps of multiplier * W have singular values lr sqrt(fan_out / fan_in).
 
-    Arguments and errors are those of `SpectralDescent`.  Weights do not change in directions with zero gradient.
+    Arguments and errors are those of `SpectralDescent`.  Weights do not change in directions in which G is zero.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(50), mn.Tanh(), mn.Dense(2)), (8,))

@@ -22,13 +22,13 @@ Array = np.ndarray[Any, Any]
 class Dataset:
     """N examples and their classes.
 
-    raw : (N, d), (N, L, C) or (N, H, W, C), floats, or bytes that represent raw / 255 in an eighth of float64's memory.
+    raw : (N, d), (N, L, C) or (N, H, W, C), either floats or bytes.  Bytes represent raw / 255.
     labels : (N,), whole numbers.  Example i belongs to classes[labels[i]].
     classes : the names of the classes, by default "0", "1", ...
     image_shape : (H, W, C) if the examples are images, even if they are stored flat.
     dtype : the dtype of `x` if raw contains bytes, otherwise the dtype of raw.
 
-    `raw`, and `labels` in int64, are read during use and not copied, so they can be files mapped by `numpy.memmap`.
+    `raw` is read during use and not copied, so it can be a file mapped by `numpy.memmap`, as can `labels` in int64.
     Raises TypeError or ValueError if the arrays do not match each other or contain NaN or infinity.
 
     >>> data = Dataset(np.eye(3), np.array([0, 1, 1]), classes=("cat", "dog"))
@@ -154,7 +154,7 @@ class Dataset:
         return self.image_shape
 
     def shifted(self, max_shift: int, rng: np.random.Generator) -> Dataset:
-        """Shift each image by (dy, dx), drawn from -max_shift to max_shift, and fill with 0 (see `enlarged`)."""
+        """Shift each image by its own (dy, dx), uniform from -max_shift to max_shift, and fill the gaps with 0."""
         check_generator("rng", rng)
         shift = Shift(whole("max_shift", max_shift, 0, min(self._image_shape()[:2]) - 1))
         moved = shift(self.images().raw, shift.draw(len(self), rng))
@@ -163,7 +163,7 @@ class Dataset:
     def standardise(self, *, fit: Dataset | None = None) -> Dataset:
         """Return the data set of (x - mean) / std, with one mean and std per channel of an image, or per feature.
 
-        fit : the training set, whose mean and std are used; by default this data set.  Raises ValueError if std is 0.
+        fit : the training set, whose mean and std are used; by default this data set.  Raises ValueError if a std is 0.
 
         >>> from minintk.datasets import digits
         >>> x = digits().standardise().x
@@ -184,7 +184,7 @@ class Dataset:
     def pca(self, k: int, *, fit: Dataset | None = None) -> Dataset:
         """Return the data set of (x - mean) V : (N, k), the first k principal components, scaled to unit variance.
 
-        fit : the training set without `pca`, from which mean, V and variances (1/N sum) are computed; by default this
+        fit : the training set before its own `pca`, from which mean, V and variances (1/N sum) come; by default this
         data set.  In each component, the loading of largest magnitude is positive.  Geiger et al. 2020 use k = 10.
         Raises ValueError if the data vary in fewer than k directions.
 
@@ -249,7 +249,7 @@ class Dataset:
         return self.x, sign[self.labels][:, None]
 
     def binary(self, a: str | int, b: str | int | None = None) -> tuple[Array, Array]:
-        """Return (x, y) with y : (N, 1), +1 for class `a` and -1 for class `b`, or for all other classes if b=None.
+        """Return (x, y) with y : (N, 1), +1 for class `a` and -1 for class `b` (or all other classes if b is None).
 
         >>> from minintk.datasets import digits
         >>> x, y = digits().binary(3, 8)

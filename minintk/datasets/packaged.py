@@ -20,7 +20,7 @@ ATTRIBUTION = (
 
 def packaged(name: str) -> dict[str, Array]:
     """Return {name: array} from the file `name`.npz inside the package."""
-    from importlib.resources import as_file, files  # here because it takes a tenth of the package's import time
+    from importlib.resources import as_file, files  # imported here: it takes a tenth of the package's import time
 
     with (
         as_file(files("minintk.datasets") / f"{name}.npz") as path,

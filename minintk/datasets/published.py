@@ -52,7 +52,7 @@ def find(folder: Path, inside: Sequence[str], names: Sequence[str]) -> Path:
 
 
 def download(url: str, checksum: str, *, unpack: bool = False) -> list[Path]:
-    """Return the path of the file at `url`, or of the files in this archive.  Download and verify it unless cached."""
+    """Download and verify the file at `url` unless it is cached.  Return its path, or those of the unpacked files."""
     try:
         import pooch
     except ImportError as error:
@@ -85,8 +85,8 @@ def mnist(
 ) -> Dataset:
     """Load MNIST's training or test images, x : (60000, 784) or (10000, 784) in [0, 1].
 
-    folder : a folder with the IDX files, compressed or not, in it or in ``mnist`` or ``MNIST/raw`` inside it; default
-        $MININTK_DATA.  Without a folder, the files are downloaded (11 MB for both splits, requires the extra ``data``).
+    folder : a folder with the IDX files, gzipped or not, directly or in its subfolder ``mnist`` or ``MNIST/raw``.
+        The default is $MININTK_DATA.  If neither is given, the files are downloaded (11 MB, needs the extra ``data``).
     dtype : the dtype of `x`.  The images are stored as bytes (47 MB for training) until `x` is accessed.
 
     Raises FileNotFoundError if the folder lacks the files, and ValueError for damaged files.
@@ -143,9 +143,9 @@ def cifar10(
 ) -> Dataset:
     """Load CIFAR-10's training or test images, x : (N, 3072) in [0, 1], channels last: ``.images()`` is (N, 32, 32, 3).
 
-    folder : a folder with the batches, or with a subfolder ``cifar-10-batches-py``; default $MININTK_DATA.  Without a
-        folder, the files are downloaded (170 MB, requires the extra ``data``).  If some of the five training batches
-        are missing, the others are read, and `name` gives their number.
+    folder : a folder that contains the batches or has them in its subfolder ``cifar-10-batches-py``.  The default is
+        $MININTK_DATA.  If neither is given, the files are downloaded (170 MB, requires the extra ``data``).  If some of
+        the five training batches are missing, the others are read, and `name` gives their number.
     dtype : the dtype of `x`.  The images are stored as bytes until `x` is accessed.
 
     Raises FileNotFoundError if the folder has no batches, and ValueError for damaged or unsafe files.
@@ -186,7 +186,7 @@ LISTS = {"EMPTY_LIST", "MARK", "BININT1", "APPEND", "APPENDS", "BINPUT", "LONG_B
 def read_pickle(content: bytes) -> tuple[bytes, list[int]]:
     """Parse (pixels, labels) of a batch from the instructions of its pickle, without executing them.
 
-    labels : the list after b"labels".  pixels : the bytes after False in the "u1" array.  Each is empty if missing.
+    labels : the list after b"labels".  pixels : the bytes after False in the array of dtype "u1".  Each can be empty.
     """
     pixels, labels, last, in_list, is_bytes = b"", list[int](), "", False, False
     for instruction, said, _ in pickletools.genops(content):

@@ -5,7 +5,7 @@ The files are independent, except that kernel_over_time uses kernels, and weight
     kernels            kernel_movement, weight_movement                   relative change of the kernel and the weights
                        effective_rank                                     the effective number of eigenvalues
                        alignment, target_alignment                        alignment with another kernel or with labels
-    kernel_over_time   kernel_over_time, KernelPath                       the kernel during training, and layers' shares
+    kernel_over_time   kernel_over_time, KernelPath                       the kernel in training, and each layer's share
     times              t1, t2                                             times at which the loss is halved, or zero
     curvature          kappa                                              nonlinearity of f on the way to a solution
                        sharpness                                          the largest eigenvalue of the loss's Hessian

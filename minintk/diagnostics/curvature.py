@@ -1,7 +1,7 @@
 """Compute two measures of curvature in parameter space, kappa and the sharpness.
 
-    kappa = |f - y| |D^2 f| / |D f|^2                            lazy if kappa << 1 (Chizat, Oyallon and Bach 2019)
-    H v = J' (d2L/df2) J v + D^2(r . f)[v, .],     r = dL/df held fixed
+    kappa = |f - y| |D^2 f| / |D f|^2             training is lazy if kappa << 1 (Chizat, Oyallon and Bach 2019)
+    H v = J' (d2L/df2) J v + D^2(r . f)[v, .]                    H: the loss's Hessian; r = dL/df held fixed
 
 |D f| and |D^2 f| are the operator norms of the first and second derivatives with respect to theta: the maxima of |J v|
 and |D^2 f[v, v]| over |S^-1/2 v| = 1, where S holds the learning-rate scales.  Gradient descent with the rates lr S is
@@ -9,14 +9,14 @@ descent with the rate lr on S^-1/2 theta, so lengths are measured in S^-1/2 thet
 largest eigenvalues of J S J' and S^1/2 H S^1/2.  Equivalent parametrizations give the same values.
 
 To first order, a step of size |f - y| / |D f| leads to f = y and changes J by |D^2 f| times that size.  kappa is this
-change relative to |D f|.  It is of order n^-1/2 in the NTK parametrization and of order 1 in muP and mean field.
+change relative to |D f|.  At width n, it is of order n^-1/2 with NTK, and of order 1 with muP and mean field.
 
 Gradient descent around a minimum is stable if lr x sharpness < 2 (edge of stability: Cohen et al. 2021; catapult:
 Lewkowycz et al. 2020).  The model linearised at theta has the Hessian H = J' (d2L/df2) J.  Without momentum,
 `max_learning_rate` returns 2 divided by the largest eigenvalue of S^1/2 H S^1/2 for this H.
 
 D^2 f[v, .] is the derivative, at d = v, of the second-order term of f(theta + d).  It is computed in Taylor mode
-(`minintk.models.taylor`) and is exact up to errors of order eps |D f|.  Kinks of ReLU and max-pooling are ignored.
+(`minintk.models.taylor`), with rounding errors of order eps |D f|.  Kinks of ReLU and max-pooling are ignored.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def kappa(
 
     y : (N, C).  If it is None, |f - y| is set to 1.  ARPACK computes |D f| from J S J'.  For |D^2 f|, u . D^2 f[v, w]
     is maximised over u, v and w in turn, `steps` times, from `starts` fixed starting points.  The largest value found
-    is used, which can be less than |D^2 f|.  scales : S by tensor, as for `mn.ntk`.  Defaults to the parametrization's
+    is used, which can be less than |D^2 f|.  scales : S by tensor, as for `mn.ntk`, by default the parametrization's
     scales.  Raises ValueError or TypeError for invalid arguments, ValueError if J is zero, FloatingPointError if J S J'
     overflows, and UnsupportedLayer for a model without an expansion.
 
@@ -108,7 +108,7 @@ def _ascend(model: Model, theta: Array, x: Array, v: Array, steps: int, J: Jacob
 
 
 class _Second:
-    """D^2 f[v, .] in S^-1/2 theta: the derivative of f(theta) + D f[d] + D^2 f[d, d] / 2 at d = v, minus D f."""
+    """D^2 f[v, .] for S^-1/2 theta: the derivative of f(theta) + D f[d] + D^2 f[d, d] / 2 at d = v, minus D f."""
 
     def __init__(self, model: Model, theta: Array, x: Array, v: Array, J: Jacobian, root: Any) -> None:
         self.J, self.root = J, root
@@ -119,7 +119,7 @@ class _Second:
         return self.both.push(self.root * w) - self.J.push(self.root * w)
 
     def vjp(self, u: Array) -> Array:
-        """Return H_u v : (P,)."""
+        """Return H_u v : (P,), with H_u = D^2 (u . f)."""
         return self.root * (_pulled(self.both, u) - _pulled(self.J, u))
 
 
@@ -176,9 +176,9 @@ def max_learning_rate(
     `mn.mse`, L'' = 1/N and the result is 2 (1 + m) N / lambda_max(ntk_full).  The largest eigenvalue of `mn.ntk`, which
     averages over outputs, can be C times smaller.  Above the returned rate, training the linearised model diverges.
 
-    theta : (P,).  x : (N, *input_shape).  loss : `mn.mse` or another loss with a `hessian`.  y : (N, C).  Needed only
-    for your own losses with an L'' that depends on the targets.  momentum : the momentum m in [0, 1) of the heavy ball,
-    as in `mn.SGD`.  scales : S by tensor, as for `mn.ntk`.  Defaults to the parametrization's scales.
+    theta : (P,).  x : (N, *input_shape).  loss : `mn.mse` or another loss with a `hessian`.  y : (N, C), needed only
+    for your own losses whose L'' depends on the targets.  momentum : the momentum m in [0, 1) of the heavy ball, as in
+    `mn.SGD`.  scales : S by tensor, as for `mn.ntk`, by default the parametrization's scales.
     rtol : the relative tolerance of the eigenvalue.  ARPACK computes the eigenvalue without forming the kernel.  It
     stores 20 vectors on the host, each of length N C for a squared loss and P otherwise.
 

@@ -22,8 +22,8 @@ class KernelPath:
     t : (S,).  movement : |Theta_t - Theta_0| / |Theta_0|.  alignment : centred alignment with y y', at most 1.
     share : {layer: its fraction of the trace of the kernel}.  effective_rank : between 1 and N.  eigenvalues : the k
     largest ones, descending.  overlap : |U_0' U_t|^2 / j for j = 1, ..., k, where the columns of U are the first j
-    eigenvectors.  It is 1 if U_t and U_0 span the same space, and about j / N for random spaces.  It is meaningless if
-    eigenvalues j and j + 1 are equal.  Eigenvalues and overlap : (S, [E], k).  All others but t : (S, [E]).
+    eigenvectors.  The overlap is 1 if U_t and U_0 span one space, and about j / N for random spaces.  It is meaningless
+    if eigenvalues j and j + 1 are equal.  Eigenvalues and overlap : (S, [E], k).  All other arrays except t : (S, [E]).
     """
 
     t: Host
@@ -80,7 +80,7 @@ def kernel_over_time(model: Model, run: Iterable[Any], x: Array, y: Array, *, k:
 
 
 def _overlap(U: Array, V: Array) -> Array:
-    """Return |U_j' V_j|^2 / j for the first j = 1 ... k columns of U, V : ([E], N, k)."""
+    """Return |U_j' V_j|^2 / j for j = 1 ... k, where U_j, V_j are the first j columns of U, V : ([E], N, k)."""
     xp = array_namespace(U, V)
     squares = xp.linalg.matrix_transpose(U) @ V
     sums = xp.cumulative_sum(xp.cumulative_sum(squares * squares, axis=-1), axis=-2)

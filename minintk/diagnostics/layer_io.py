@@ -24,7 +24,7 @@ class Passage(NamedTuple):
 
 
 def trace(net: Network, theta: Array, x: Array) -> dict[str, Passage]:
-    """Return {layer name: input and output} for the call net(theta, x), in the order of the layers.
+    """Return {layer name: input and output} for the call net(theta, x), in the order in which layers finish.
 
     >>> import numpy as np, minintk as mn
     >>> branch = mn.Sequential(mn.Tanh(), mn.Dense(8))

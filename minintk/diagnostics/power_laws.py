@@ -15,7 +15,7 @@ Outcome = Literal["pass", "fail", "undecided"]
 
 
 def judged(interval: tuple[float, float], least: float, most: float) -> Outcome:
-    """Return "pass" if the interval lies in [least, most], "fail" if it lies outside, and "undecided" otherwise.
+    """Return "pass" if the interval lies inside [least, most], "fail" if entirely outside, otherwise "undecided".
 
     >>> [judged(interval, -0.1, 0.1) for interval in ((-0.05, 0.05), (0.05, 0.15), (0.15, 0.25))]
     ['pass', 'undecided', 'fail']
@@ -135,7 +135,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of a sequential test (with seeds, looks, last confidence) or of one fit (with exponent, interval)."""
+    """The outcome of a sequential test.  exponent, interval : of its last fit, or NaN if it fits several exponents."""
 
     outcome: Outcome
     text: str

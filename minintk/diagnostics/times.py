@@ -10,7 +10,7 @@ from minintk.arrays import Array, check_finite, check_floating, to_host
 
 
 def t1(t: Array, loss: Array) -> Any:
-    """Return the first time at which the loss is half its initial value: () or (E,), on the host; inf if there is none.
+    """Return the first time at which the loss has halved: () or (E,), on the host; inf if it does not halve.
 
     t : (T,), increasing.  loss : (T,) or (T, E).  The loss is interpolated linearly between the given times.  For the
     alpha-scaled hinge loss, t1 is the time at which alpha^2 L(t1) = 1/2, as in Geiger et al. 2020 (figure 3).
@@ -31,10 +31,10 @@ def t1(t: Array, loss: Array) -> Any:
 
 
 def t2(t: Array, loss: Array) -> Any:
-    """Return the first time at which the loss is zero: () or (E,), on the host; inf if there is none.
+    """Return the first of the times at which the loss is zero: () or (E,), on the host; inf if it never is.
 
     t : (T,), increasing.  loss : (T,) or (T, E).  The hinge loss can reach zero in finite time, unlike the squared
-    loss and cross-entropy.  The result is an element of t, not interpolated, because the loss is not linear near zero.
+    loss and cross-entropy.  The result is an element of t and is not interpolated, as the loss is not linear near zero.
 
     >>> float(t2(np.array([0.0, 1.0, 2.0]), np.array([4.0, 0.0, 0.0])))
     1.0

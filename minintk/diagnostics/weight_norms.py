@@ -36,7 +36,7 @@ def spectral_norm(W: Array, *, rtol: float = RTOL) -> Array:
     """Return |W|, the largest singular value of W : ([E], m, n); () or (E,).
 
     Lanczos steps on W'W give a lower bound on |W|, which is at least as accurate as that of power iteration.  The
-    iteration stops when eight steps increase this estimate by a fraction of less than rtol / 4.
+    iteration stops when eight steps increase this estimate by less than rtol / 4 of its value.
 
     >>> round(float(spectral_norm(np.diag([3.0, 1.0, 2.0]))), 6)
     3.0
@@ -175,9 +175,9 @@ def natural_norms(net: Network) -> dict[str, float]:
 def gaussian_norms(net: Network) -> dict[str, float]:
     """Return {tensor name: multiplier std sqrt(window) (sqrt(fan_in) + sqrt(fan_out))}: |W| of large Gaussian weights.
 
-    This is the edge of the Marchenko-Pastur law.  |W| of a draw differs from it by O(n^-2/3).  A convolution has
-    window = K K, because its Fourier transform is a Gaussian matrix at each frequency if padding is circular and
-    stride is 1.  Otherwise, this is approximate.  A bias has |W| = multiplier std sqrt(n).  `net` must be a `Network`.
+    This is the edge of the Marchenko-Pastur law.  |W| of a draw differs from it by O(n^-2/3).  A convolution has window
+    = K K: with circular padding and stride 1, its Fourier transform is a Gaussian matrix at each frequency.  In other
+    cases, this norm is approximate.  A bias has |W| = multiplier std sqrt(n).  `net` must be a `Network`.
 
     >>> import minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(400), mn.Tanh(), mn.Dense(100)), (25,), mn.SpectralMuP())

@@ -20,7 +20,7 @@ def refrozen(net: Network, theta: Array, one: Problem) -> Network:
 
     A frozen BatchNorm computes r (z - mean).  On one.x, its output has the deviation s = r / r(z) and the mean m = r
     (mean(z) - mean).  For another z', r' = s r(z') and mean' = mean(z') - m / r' give the same s and m (or, for other
-    widths, their averages).  BatchNorms whose mean and r are equal for all features (as before training) keep them.
+    widths, their averages).  A BatchNorm with a single mean and a single r for all features (untrained) keeps them.
     """
 
     def batch(net: Network, theta: Array, name: str, frozen: dict[str, Array]) -> list[Array]:
@@ -29,7 +29,7 @@ def refrozen(net: Network, theta: Array, one: Problem) -> Network:
         return [w[f"{name}.mean"], w[f"{name}.r"]]
 
     frozen, theirs = dict[str, Array](), one.net.statistics
-    for name in dict.fromkeys(key.rpartition(".")[0] for key in theirs):  # in order, as layers feed later ones
+    for name in dict.fromkeys(key.rpartition(".")[0] for key in theirs):  # each layer changes the inputs of the next
         mean, r = theirs[f"{name}.mean"], theirs[f"{name}.r"]
         now, own = batch(net, theta, name, frozen)
         if on_data := any(len(set(to_host(a).tolist())) > 1 for a in (mean, r)):

@@ -31,7 +31,7 @@ FRACTION = 0.25
 WORK, MOST = 1e8, 256
 """Default limits on the multiplications of a forward pass on all examples, and on the number of examples."""
 STEPS, SHARPNESS, CURVED = 8, 5, 3
-"""The cost of a stable rate in training steps, that of a sharpness in stable rates, and the number of Hessians."""
+"""A stable rate costs as much as STEPS training steps, a sharpness as SHARPNESS stable rates.  CURVED runs have one."""
 
 OTHERS = "it again on {} random halves of the examples, as theta is no draw of net.init", "{} others, drawn by net.init"
 MSE = "mean over examples of sum over outputs (f - y)^2 / 2; torch.nn.MSELoss, a mean over {} outputs: rates times {:g}"
@@ -53,14 +53,14 @@ def examine(
     are networks with other initial weights.  Otherwise, they are the same network on random halves of the examples.
 
     regime : "lazy" if the gap is below 5 %, "rich" if the gap and the movement of the tangent kernel are above 25 %,
-    and "between" otherwise.  It is "undecided" if a 95 % interval leaves this open or the runs do not train.
+    and "between" otherwise.  It is "undecided" if a 95 % interval contains the deciding threshold or runs do not train.
     findings : problems of the kinds "unstable", "dead", "badly scaled" and "short".
 
     net : a `Network`, built from a spec or lifted.  theta : (P,).  x : (N, *input_shape).  y : (N, C).  Runs use
     float32.  loss : a loss with a `hessian`.  lr : the rate to examine, by default a quarter of the largest stable rate
     of each network.  steps : steps per run, by default 200, or fewer if they are expensive.  examples : the number to
     draw, by default at most 256.  replicates : the number of runs, including yours, at least 3.  widths : True to also
-    train networks of other widths.  seconds : the CPU time for this thread.  Parts that would exceed it are skipped and
+    train networks of other widths.  seconds : the CPU time to spend.  Parts that would exceed it are skipped and
     noted; the regime needs none of them.  progress : called with a text before each part, first with a time estimate.
 
     Raises TypeError for arguments of the wrong type (e.g. integer arrays), and ValueError for other invalid ones.
@@ -157,9 +157,9 @@ def _costs(one: Problem) -> tuple[float, float, float]:
 def _afforded(
     seconds: float, rate: float, kernel: float, steps: int, least: int, runs: float, widths: float
 ) -> tuple[int, int, int, bool, float]:
-    """Return the numbers of steps, points and Hessians that fit in the time, if other widths do, and the total seconds.
+    """Return (steps, points, runs with Hessians, True if other widths fit too, total seconds), to fit in `seconds`.
 
-    rate, kernel : seconds for one.  runs, widths : costs of all runs and of other widths, relative to the first run.
+    rate, kernel : seconds for a stable rate and for a kernel.  runs, widths : costs in units of the first run's.
     """
     for points, curved in ((8, CURVED), (2, 0)):
         kernels = points + (runs - 1) * min(points, 3)
@@ -242,7 +242,7 @@ def _statements(runs: Sequence[Run], bounds: Sequence[float], fresh: bool) -> di
 
 
 def _scaling(one: Problem, rate: float, fresh: bool, say: Callable[[str], None]) -> dict[str, str]:
-    """Return {layer: exponents of |h| and |dh| in the width, with verdicts of the coordinate check}, or {} if none."""
+    """Return {layer: width exponents of |h| and |dh|, with the coordinate check's verdicts}, or {} without a check."""
     width = narrowest(one.net.spec)
     if width < 2 or one.net._couples:
         return {}

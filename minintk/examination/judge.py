@@ -33,7 +33,7 @@ LEARNED = 0.1
 class Statement:
     """A measured number with its 95 % interval.  how : what was measured.  percent : True to show it in %.
 
-    value : the (geometric) mean over all networks, or your network's (`interval`).  own : yours, nan if it diverged.
+    value : see `interval`.  own : the number for your network, or NaN if its training diverged.
     """
 
     name: str
@@ -64,9 +64,9 @@ class Finding:
 def interval(values: Sequence[float], drawn: bool) -> tuple[float, Ends]:
     """Return the value and its 95 % interval from R replicates, the first of which is the network examined.
 
-    drawn : True if the others have other initial weights; the value is the mean, with standard error s / sqrt(R).
-    Otherwise they are the same network on halves of the examples; the value is the first, with standard error s of the
-    halves (delete-half jackknife; Shao, Wu 1989).  The mean, s and Student's t use logarithms if all values are > 0.
+    drawn : True if the others have other initial weights.  The value is then the mean, with standard error s / sqrt(R).
+    Otherwise, they are the same network on halves of the examples.  The value is then values[0], with standard error s
+    of the others (delete-half jackknife; Shao, Wu 1989).  If all values are > 0, the mean and s are of logarithms.
     """
     from scipy.special import stdtrit
 

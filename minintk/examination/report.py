@@ -1,4 +1,4 @@
-"""Show the findings of `examine` as text, as figures, and as a page with both."""
+"""Show the results of `examine` as text, as figures, and as a page with both."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WORDS = (
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Report:
-    """The findings of `mn.examine`.  `print(report)` shows all of them; `report.write(folder)` adds figures and a page.
+    """The results of `mn.examine`.  `print(report)` shows them as text; `report.write(folder)` adds figures and a page.
 
     regime : "lazy", "between", "rich" or "undecided".  reason : why.  findings : detected problems.  statements : {key:
     number with its interval}.  signals : {layer: signal in the examined network at the start}.  run : its run.  laws :

@@ -58,7 +58,7 @@ class Run:
     """The measurements of one run.
 
     steps : (S,).  loss, loss_linear, gap : (S,).  learned : max |f_lin - f_0| / |y - f_0|.  diverged : True if a loss
-    was not finite or ended above ten times its start.  The fields below are then missing, as for a constant kernel.
+    was not finite or ended above ten times its start.  The fields below are then empty, as for a constant kernel.
     at : (K,), steps of the measured kernels and rates 2/lambda_max of J S J' L''.  sharpness : at the start and end.
     """
 
@@ -77,7 +77,7 @@ class Run:
 
 
 def parted(problem: Problem, lr: float, steps: int) -> tuple[Run, list[Snapshot]]:
-    """Train both models, and return the losses and the gap at every step, and the network's snapshots."""
+    """Train the network and its linearisation; return a `Run` with losses and gaps, and the network's snapshots."""
     models, every = (problem.net, Linearized(problem.net, problem.theta)), max(1, steps // POINTS)
     snaps, rows, diverged, first = list[Snapshot](), list[tuple[float, ...]](), False, np.zeros(0)
     with warnings.catch_warnings(), np.errstate(over="ignore", invalid="ignore"):

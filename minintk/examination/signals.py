@@ -4,7 +4,7 @@ For each layer with weights, h is the output and x is the input.
 
     size     rms of h over examples and features
     gain     rms of h / rms of x
-    dead     share of features of x that are equal for all examples (and pixels); omitted for the first layer
+    dead     share of features of x that are equal for all examples (and pixels); None for layers on the inputs
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Train wider and narrower networks of the same spec, and estimate the width at which the linearisation is within 5 %.
+"""Train wider and narrower networks of the same spec, and estimate the width n* at which the gap is 5 %.
 
     gap = A n^b,    n* = (0.05 / A)^(1/b)
 
@@ -95,7 +95,7 @@ def gaps_by_width(
 ) -> WidthLaw:  # fmt: skip
     """Train networks of `factors` times the width and their linearisations, each at `fraction` of its own stable rate.
 
-    Initial weights have the sizes of the examined network (`restarted`); examples and BatchNorms are the same.
+    The sizes of initial weights (`restarted`), the BatchNorms (`refrozen`) and the examples are those of `one`.
     """
     width, gaps, name = narrowest(one.net.spec), list[Host](), repr(how)
     if not width:

@@ -1,4 +1,4 @@
-"""Report what is wrong with a network, from the signals at the start and from the training runs."""
+"""Report problems of a network, from the signals at the start and from the training runs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from minintk.examination.signals import Signal, apart, rms, uneven
 from minintk.models.network import Network
 
 DEAD, SHARE = 0.5, 0.01
-"""Limits: the largest share of constant features, and a layer's smallest share of the kernel, over an equal share."""
+"""Limits: the largest share of constant features, and a layer's smallest share of the kernel in units of 1 / layers."""
 LEAST, MOST = 0.05, 20.0
 """The smallest and largest acceptable size of inputs and targets, and of hidden signals relative to the inputs."""
 ROUNDING = 2**-23
 """Hidden signals below this share of the inputs are dead: float32 loses them in a sum with the inputs."""
 OUTPUT, UNEVEN = 3.0, 100.0
-"""The largest ratio of initial outputs to targets, and of the spread of a column of x to the median spread."""
+"""The largest acceptable ratios of initial outputs to targets, and of a column's spread to the median spread in x."""
 
 
 def typical(values: Sequence[float]) -> str:
@@ -27,7 +27,7 @@ def typical(values: Sequence[float]) -> str:
 
 
 def at_start(problems: Sequence[Problem], seen: Sequence[Mapping[str, Signal]]) -> Iterator[Finding]:
-    """Yield findings from the signals at the start, using the median over replicates."""
+    """Yield findings from the signals at the start, which are judged by their medians over replicates."""
     bad: Kind = "badly scaled"
     first, names, outputs = problems[0], list(seen[0]), [one.net(one.theta, one.x) for one in problems]
     size, targets, dead = rms(first.x), rms(first.y), False

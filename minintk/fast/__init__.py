@@ -1,4 +1,4 @@
-"""Compute networks faster, with the results of the plain layers up to rounding.
+"""Compute networks faster, with the same results as the plain layers up to rounding.
 
 `accelerate.faster` replaces a network's layers by faster layers that compute the same functions.  Networks that are
 created inside `accelerate.shut` keep the plain layers.  Reading order:

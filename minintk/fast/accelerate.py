@@ -5,7 +5,7 @@ outputs and sweeps, one for kernels.  `faster` makes these replacements:
 
     max(relu(x)) = relu(max(x))    ReLU is moved behind the pooling, where it acts on fewer numbers
     convolutions                   on patches of several windows, or without patches if Numba is installed
-    BatchNorm                      in two passes forward and two back, if Numba is installed
+    BatchNorm                      in two passes forward and two backward, if Numba is installed
     [BatchNorm,] ReLU, convolution fused if Numba is installed: the convolution normalises and rectifies what it reads
     Dense                          with large products split over the cores
     batch, outputs                 split over the cores; if BatchNorm couples the batch, each layer splits its loops
@@ -55,7 +55,7 @@ def faster(layers: BoundChain, spec: s.Sequential, input_shape: Shape, coupled: 
 
 
 def batch_split(layers: BoundChain, spec: s.Sequential, shape: Shape) -> BoundChain:
-    """Return the chain whose layers on images, up to Flatten or GlobalAvgPool, split the batch over the cores."""
+    """Return the chain with faster layers.  Those on images become one `SplitBatch` if any of them has weights."""
     before, count, numbers = shape, 0, 0
     while count < len(layers.layers) and len(shape) > 1:
         after = out_shape(spec.layers[count], shape)

@@ -2,8 +2,8 @@
 
 Numba does not verify its cache, so a damaged file causes obscure errors or a crash.  Here each compiled loop has its
 own file, [SHA-256 of (key, code)] [code].  A loop whose file does not match is compiled again.  The key includes the
-loop's source, the types of its arguments, Numba's version and the processor, so that no other version or machine uses
-the file.  If the folder is not writable, a warning appears and each process compiles again.
+loop's source, the types of its arguments, Numba's version and the processor, so that other versions and machines do not
+use the file.  If the folder is not writable, a warning appears and each process compiles again.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class CheckedFile(IndexDataCacheFile):
 
 
 class CheckedCache(FunctionCache):
-    """Numba's cache of a function, as `CheckedFile`.  It reports slow compilation.  RuntimeError: no folder found."""
+    """Numba's cache, with a `CheckedFile`.  It reports slow compilation.  Raises RuntimeError if there is no folder."""
 
     spent, started, told = 0.0, 0.0, False
 
@@ -106,7 +106,7 @@ def not_kept(reason: str) -> None:
 
 
 def compiled(f: Any, options: Any = NUMBA_OPTIONS) -> Any:
-    """Return f, compiled for this machine on its first call with new argument types."""
+    """Return f as a loop that is compiled for this machine whenever it is called with new argument types."""
     made = njit(nogil=True, **options)(f)
     try:
         made._cache = CheckedCache(f)

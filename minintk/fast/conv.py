@@ -109,7 +109,7 @@ def convolved(direct: Any, x: Array, parts: Sequence[tuple[Any, ...]], y: Array,
 class BlockedConvJacobian(LayerJacobian):
     """J at x : ([E], N, H, W, C), W : ([E], K_h K_w C, C_out) and V = m unroll(W) : ([E], K, B C_out).
 
-    before : see `correlate`.  J is the derivative with respect to the output of this map.
+    before : see `correlate`.  J is the derivative with respect to the output of the map `before`, not to x.
     """
 
     layer: BlockedConv

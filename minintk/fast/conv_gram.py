@@ -1,11 +1,11 @@
 """Compute a convolution's contribution to the tangent kernel without the full Jacobian, in one of two ways.
 
 gradients   dW_n = sum_p P_p(x_n)' u_p for each example and output, and G = m^2 dW . dW' + c^2 db . db'
-pairs       G = sum over pairs of positions p, q of (u_p . v_q) * (m^2 P_p(x) P_q(x')' + c^2), as Dense at each position
+pairs       G = sum over pairs of positions p, q of (u_p . v_q) * (m^2 P_p(x) P_q(x')' + c^2)
 
 Take N examples, C outputs, p positions, and windows of K inputs and n outputs.  The first way needs N C p K n
 multiplications to form the gradients and N^2 C K n to contract them (N^2 C^2 K n for all output pairs).  The second way
-needs N^2 p^2 (K + C n), which is less for few positions and many channels.  Blocks rarely exceed the cotangents' size.
+needs N^2 p^2 (K + C n), which is less for few positions and many channels.  Blocks are seldom larger than cotangents.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ def pairs_are_cheaper(windows: Patches, a: Array, b: Array, kernel: Contraction)
 def by_gradients(
     p: WeightAndBias, windows: Patches, x: Array, a: Array, z: Array, b: Array, kernel: Contraction
 ) -> Array | float:
-    """Compute S_W m^2 dW . dW' + S_b c^2 db . db', in blocks of output channels."""
+    """Compute S_W m^2 dW . dW' + S_b c^2 db . db', with scales S, in blocks of output channels."""
     n, (W, c) = a.shape[-1], p.squares(kernel)
-    step = max(1, a.shape[-2] * n // windows.K)  # keeps dW no larger than a
+    step = max(1, a.shape[-2] * n // windows.K)  # keeps dW of a block no larger than a
     step = step // 16 * 16 or step
-    compiled = a.shape[0] * max(a.shape[-3], b.shape[-3]) * windows.work >= THRESHOLDS.compiled  # one order for both
+    compiled = a.shape[0] * max(a.shape[-3], b.shape[-3]) * windows.work >= THRESHOLDS.compiled  # for both batches
     total: Array | float = 0.0
     for i in range(0, n, step):
         dW = gradient_rows(windows, x, a[..., i : i + step], compiled)
@@ -62,7 +62,7 @@ def by_gradients(
 
 
 def gradient_rows(windows: Patches, x: Array, u: Array, compiled: bool) -> Array:
-    """Return P(x)' u per example and output, (C, [E], N, n K), ordered (n, K), or (K, n) by the compiled loop."""
+    """Return P(x)' u per example and output, (C, [E], N, n K), flattened from (n, K), or from (K, n) if compiled."""
     xp = array_namespace(u)
     N, step = x.shape[-4], max(1, windows.step(x) // 4)  # products are computed image by image
     fits = replace(windows, channels=(x.shape[-1], u.shape[-1])).direct and u.ndim == 4 and on_host(xp)  # no ensemble
@@ -84,7 +84,7 @@ def gradient_rows(windows: Patches, x: Array, u: Array, compiled: bool) -> Array
 
 
 def by_pairs(p: WeightAndBias, windows: Patches, x: Array, a: Array, z: Array, b: Array, kernel: Contraction) -> Array:
-    """Compute sum_pq (a_p . b_q) * (S_W m^2 P_p P_q' + S_b c^2), in blocks of examples."""
+    """Compute sum_pq (a_p . b_q) * (S_W m^2 P_p P_q' + S_b c^2), with scales S, in blocks of examples."""
     xp, same, (W, c) = array_namespace(a), b is a, p.squares(kernel)
     C, N, M, R = a.shape[0], a.shape[-3], b.shape[-3], a.shape[-2]
     lead, Q = a.shape[1:-3], windows.read(z).swapaxes(-1, -2)

@@ -1,10 +1,10 @@
-"""Gather the gradient of a convolution with respect to x.  Each pixel of dx sums over the windows that read it.
+"""Gather the gradient of a convolution with respect to x.  Each pixel of dx is a sum over the windows that read it.
 
     dx[e + s a] = sum_q u[a + d - q] W[t + s q]'        t = (e + before) mod s,   d = (e + before - t) / s
 
 This formula applies along each axis to the pixels with remainder e modulo the stride s.  On these pixels, dx is thus a
 convolution of u with stride 1 and every s-th weight in reverse order, which fast convolutions compute.  `Patches.add`
-instead adds to each pixel in memory, once per row of P that holds it.  It is used for few channels, whose matrices
+instead adds to each pixel in memory, once per patch that contains it.  It is used for few channels, whose matrices
 are narrow, and for windows that extend far beyond a small image, for which gathering takes more multiplications.
 """
 
@@ -47,7 +47,7 @@ def remainders(a: Axis) -> list[Along]:
 
 @dataclass(frozen=True)
 class Gather:
-    """dx[pixels] for dx : (H, W), a convolution of u[reads], u : (H_out, W_out), with W[weights], W : (K_h, K_w)."""
+    """dx[pixels], dx : (H, W), is a convolution of u[reads], u : (H_out, W_out), with W[weights], W : (K_h, K_w)."""
 
     pixels: tuple[slice, slice]
     reads: tuple[slice, slice]
@@ -82,6 +82,6 @@ class Gather:
         return height, width, down + np.array([0, rows.start, 0]), right + np.array([0, columns.start, 0])
 
     def turned(self, W: Array) -> Array:
-        """Return the matrix (..., K', C) for the patches of u, from W : (..., K_h, K_w, C, C_out)."""
+        """Return the matrix (..., K, C) that multiplies patches of u with K entries; W : (..., K_h, K_w, C, C_out)."""
         W = W[(..., *self.weights, slice(None), slice(None))].swapaxes(-1, -2)
         return array_namespace(W).asarray(W, copy=True).reshape((*W.shape[:-4], -1, W.shape[-1]))

@@ -99,7 +99,7 @@ class CompiledBatchNorm(BoundBatchNorm):
         return y, CompiledNormJacobian(y, r.reshape((1,) * len(self.shape) + (-1,)), tuple(range(-y.ndim, -1)))
 
     def measured(self, w: Weights, x: Array, loaded: bool = False) -> tuple[Array, Array] | None:
-        """Store the batch's mean and r, (C,), in w and return them; None if w has them or loops do not pay off."""
+        """Store the batch's mean and r, (C,), in w and return them, or None if the plain layer must compute y."""
         if not worth(x, 1 + len(self.shape), loaded) or f"{self.name}.mean" in w:
             return None
         first = x[(0,) * (x.ndim - 1)]

@@ -163,19 +163,19 @@ def products(dtype: Any) -> int:
 
 
 def usual(a: Any) -> Any:
-    """Return a loop's argument.  Copy read-only or non-contiguous arrays, so that Numba need not compile again."""
+    """Copy an argument that is a read-only or non-contiguous array, so that Numba need not compile the loop again."""
     fits = not isinstance(a, np.ndarray) or (a.flags.c_contiguous and a.flags.writeable)
     return a if fits else np.require(a, requirements=("C", "W"))
 
 
 def looped(f: Any) -> Any:
-    """Return f compiled, for arguments converted by `usual`."""
+    """Return f as a compiled loop whose arguments are converted by `usual`."""
     loop = compiled(f)
     return wraps(f)(lambda *args: loop(*map(usual, args)))
 
 
 def with_products(f: Any) -> Any:
-    """Return f compiled as in `looped`.  Its first argument is filled in, with `products` for the dtype of x."""
+    """Return f compiled as in `looped`, and pass products(x.dtype) as its first argument."""
     loop = looped(f)
     return wraps(f)(lambda x, *others: loop(products(x.dtype), x, *others))
 
@@ -293,7 +293,7 @@ def column_sums(a: Any, shift: Any, b: Any, other: Any, floor: Any, total: Any) 
     """Add (sum_i A_i, sum_i A_i (b_i - other)) to total : (2, L), float64; A = a - shift if b - other > floor, else 0.
 
     a, b : (M C,), rows of C numbers.  shift, other : (L,), repeated for L / C rows, which are summed separately.
-    Blocks of 64 terms are summed in their own precision, as accurately as NumPy's pairwise sums.
+    Blocks of 64 terms are summed in the precision of `a`, as accurately as NumPy's pairwise sums.
     """
     part, L, zero = np.empty((2, shift.size), a.dtype), shift.size, a.dtype.type(0)
     for start in range(0, a.size, 64 * L):

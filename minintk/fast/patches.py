@@ -57,7 +57,7 @@ class Patches:
 
     @cached_property
     def direct(self) -> bool:
-        """Return True if Numba is here and its loops pay off: sums or rows are long, and C_out fills whole vectors."""
+        """Return True if Numba is available and pays off: sums or rows are long, and C_out fills whole vectors."""
         C, n = self.channels
         return (C >= 16 or self.windows.columns.out >= 16) and n % 16 == 0 and numba_is_here()
 
@@ -107,7 +107,7 @@ class Patches:
 
     @property
     def cost(self) -> float:
-        """Estimate the nanoseconds per pixel on a core for copies and products of P, both ways (AVX-512, float32)."""
+        """Estimate ns per output pixel for copies and products of P, forward and backward (AVX-512, float32)."""
         (height, width), n = self.kernel, self.B * self.channels[1]
         run = width * self.channels[0]
         copies = 0.0 if self.whole else height * (2 * (8 + 0.35 * run) + 40 + 0.6 * run)

@@ -1,4 +1,4 @@
-"""Run the layers on images with the batch split over the cores, so that each core takes some of the examples.
+"""Run the layers that process images with the batch split over the cores: each core takes some of the examples.
 
     y = [y_1; y_2]        dy = [dy_1; dy_2]        dW = dW_1 + dW_2,   dx = [dx_1; dx_2]
 

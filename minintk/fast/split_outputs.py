@@ -2,7 +2,7 @@
 
     Theta = sum_c Theta_c        the trace over outputs is a sum of traces over parts of them
 
-A part has fewer cotangents, so parts also save memory.  BLAS is limited to one thread for outputs, sweeps and kernels.
+A part has fewer cotangents, so splitting saves memory.  BLAS is limited to one thread for outputs, sweeps and kernels.
 Its threads spin while they wait for each other, so a small product takes ten times as long when another program runs.
 Instead, a pool that does not spin splits large products, batches and outputs.  Only the contraction of a large
 kernel, which is not split here, uses BLAS's threads.

@@ -33,7 +33,7 @@ PAUSE = 0.1
 
 
 class Held(RuntimeError):
-    """Raised if another process holds the requested claim.  The message names that process and the file."""
+    """Raised if another process holds the requested claim.  The message names the file and, if known, the process."""
 
 
 class Claim(AbstractContextManager["Claim"]):
@@ -73,7 +73,7 @@ def claimed(place: Path) -> Claim | None:
 
 @contextmanager
 def claim_or_say_who(place: Path, what: str) -> Iterator[None]:
-    """Hold the unit at `place` and write this process's name to it.  Raise `Held` if another process holds it."""
+    """Hold the claim at `place` and write this process's id to the file.  Raise `Held` if another process holds it."""
     if (claim := claimed(place)) is None:
         owner = ""
         with suppress(OSError, ValueError), reading(place, "a claim", "") as file:  # Windows can hide a locked file
@@ -103,7 +103,7 @@ MOST_IN_FLIGHT = 256
 def shared(
     units: Iterable[Unit], place: Callable[[Unit], Path], finished: Callable[[Unit], bool]
 ) -> Generator[tuple[Unit, Claim] | None, None, None]:
-    """Yield (unit, claim) for each free unit, or None while other processes hold all remaining units.
+    """Yield (unit, claim) for each free unit, or None while this or other processes hold all remaining units.
 
     The generator ends once every unit is finished, by this or another process.  It repeats units that were released
     unfinished.  Closing it releases all claims.  place : unit -> path of its claim.  finished : unit -> True if done.
@@ -155,8 +155,8 @@ def in_flight(
 ) -> Generator[tuple[Job, Future[Any]], None, None]:  # fmt: skip
     """Yield (job, finished future) for each job, in the order in which the jobs finish.
 
-    jobs : None means that no job is free now.  submit : starts a job, on the executor if there is one.  Two jobs per
-    worker are in flight.  stopped : once it returns True, waiting jobs are cancelled, as when the generator is closed.
+    jobs : None means that no job is free now.  submit : starts a job, on the executor if there is one.  At most two
+    jobs per worker are in flight.  stopped : once it returns True, waiting jobs are cancelled, as they are by `close`.
     """
     workers = getattr(executor, "_max_workers", None)
     most = 1 if executor is None else 2 * workers if isinstance(workers, int) else MOST_IN_FLIGHT

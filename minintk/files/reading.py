@@ -1,9 +1,9 @@
-"""Read files with bounded memory, without pickled classes, and with one kind of error.  Other modules use this one.
+"""Read files with bounded memory, without pickled classes, and with one kind of error for wrong content.
 
 A file can be damaged, truncated, foreign or malicious, so every reader follows these rules.
 
-    memory    before any allocation, the size in a header is compared with the size of the file; compressed
-              content can grow by at most EXPANSION, and is unpacked only to the length in its header
+    memory    before any allocation, the size in a header is compared with the size of the file; compressed content
+              can grow by at most a factor of about EXPANSION, and is unpacked only to the length in its header
     classes   arrays contain plain numbers (bool, int, uint, float), text is UTF-8 or JSON, and nothing is unpickled
     lengths   the length of a file equals that in its header, and checksums of gzip and zip are verified
     errors    `Unreadable`, a ValueError with the path, the fault and a remedy, or FileNotFoundError and
@@ -108,7 +108,7 @@ def unpacked(file: IO[bytes]) -> tuple[IO[bytes], int]:
 def read_array(stream: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any], most: int) -> Host:
     """Read the rest of a stream as an array.  Raise ValueError, before any allocation, for more than `most` bytes.
 
-    Also raises ValueError unless the stream holds exactly these values.  This verifies the checksums of gzip and zip.
+    Also raises ValueError unless the stream ends with the array's last byte.  Reading verifies gzip and zip checksums.
     """
     wanted = prod(shape) * dtype.itemsize
     if wanted > most:
@@ -128,7 +128,7 @@ def read_array(stream: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any], 
 def npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Read (shape, True if stored by columns, dtype) from the header of a .npy file.
 
-    Raises ValueError for damaged headers, for non-numeric values, and for any version except 1.0, which NumPy writes.
+    Raises ValueError for damaged headers, for non-numeric values, and unless the format's version is 1.0.
     """
     if (version := np.lib.format.read_magic(stream)) != (1, 0):
         raise ValueError(f"expected an array in NumPy's format, version 1.0, got {'.'.join(map(str, version))}")
@@ -141,7 +141,7 @@ def npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]
 def read_npz(file: IO[bytes]) -> dict[str, Host]:
     """Read the arrays of a .npz file by name, stored or deflated.  Raise ValueError unless they are arrays of numbers.
 
-    All arrays together may take as many bytes as the file, or about EXPANSION times as many if some are deflated.
+    All arrays together may take at most as many bytes as the file, or about EXPANSION times that if some are deflated.
     """
     found: dict[str, Host] = {}
     with zipfile.ZipFile(file) as archive:

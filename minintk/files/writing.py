@@ -35,7 +35,7 @@ def write_atomically(
     """Call write(file) such that `path` has its old or its complete new content, even if the process is killed.
 
     The content is written to NAME.RANDOM.part in the same folder, flushed to disk and renamed.  `remove_parts` removes
-    the files of killed writers.  need : the bytes of the content, if known, for the OSError of a full disk.
+    the files of killed writers.  need : the content's size in bytes, if known, for the error message of a full disk.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -71,7 +71,7 @@ def remove_parts(path: str | os.PathLike[str]) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Call `remove_parts`, and write the content atomically unless the file has it.  The caller must hold a claim."""
+    """Call `remove_parts`, then write the content atomically unless the file has it.  The caller must hold a claim."""
     remove_parts(path)
     if not holds(path, content):
         write_atomically(path, lambda file: file.write(content))
@@ -119,7 +119,7 @@ def digest(*things: Array | str) -> str:
 
 
 def check_folder(out: str | Path) -> None:
-    """Raise NotADirectoryError or PermissionError if no file can be written to the folder `out`."""
+    """Raise NotADirectoryError or PermissionError if the folder `out` is not writable or cannot be created."""
     path = Path(out).expanduser().absolute()
     if path.exists() and not path.is_dir():
         raise NotADirectoryError(f"out expects a folder, but {out} is a file")

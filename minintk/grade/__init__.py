@@ -4,7 +4,7 @@ Reading order:
 
     suspects      recognise mistakes: a factor, a transpose, a shift, a flip, a missing part
     compare       compare a result with the right one; define the findings of a check
-    gradient      compare a backward function with differences of its forward function
+    gradient      compare a backward function with finite differences of its forward function
     checks        check jvp, vjp and gram of a layer of this library, one by one
     slope         determine exponents by a sequential test, which adds seeds until the answer is certain
     exercise      define cases, exercises and assignments, inputs that break naive code, and secret variants

@@ -1,4 +1,4 @@
-"""Compare a result with the right one, and describe an error by a sentence and the name of the mistake.
+"""Compare a result with the right one, and describe an error with a sentence and the name of the mistake.
 
 Kind, shape, dtype and NaN are compared first, then the numbers.  Wrong numbers are compared with typical errors.
 """
@@ -66,7 +66,7 @@ def compare(
 ) -> Diagnosis:
     """Compare `got` with the right result `want`: arrays, numbers, strings, None, or tuples and dicts of them.
 
-    rtol : the tolerance of numbers, relative to the largest number of `want`.  Defaults to 1e-9 in float64 and
+    rtol : the tolerance of numbers, relative to the largest magnitude in `want`.  Defaults to 1e-9 in float64 and
     1e-4 in float32, well above rounding errors.  suspects : {description of a mistake: the wrong result}.
     dtype : True if floating-point numbers must have the dtype of `want`.
 

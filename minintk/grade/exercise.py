@@ -33,7 +33,7 @@ Examples = np.ndarray[Any, Any]
 class Values:
     """Require that function(*args) returns `want`: arrays, numbers, strings, or tuples and dicts of them.
 
-    rtol : the tolerance relative to the largest number of `want`; see `minintk.grade.compare`.
+    rtol : the tolerance relative to the largest magnitude in `want`; see `minintk.grade.compare`.
     suspects : {description: the wrong result} for mistakes that this exercise invites.  They are reported by name.
     """
 
@@ -60,7 +60,7 @@ class Gradient:
     """Require that backward(u, *args) or backward(u, cache) gives the gradients of forward(*args) -> y or (y, cache).
 
     The submission defines both functions.  right : the function (*args) -> y that forward has to compute.  Defaults to
-    the submission's own forward.  A wrong forward then passes if its gradient is right.  output : forward(*args), which
+    the submission's own forward.  A wrong forward then passes if its gradient is right.  output : right(*args), which
     a recording stores instead of `right`.  large : True to compare only slopes along a few random directions, for
     arguments with too many entries for numerical differentiation.  dtype : True if float32 must stay float32.
     """
@@ -98,9 +98,9 @@ def _computed(right: Callable[..., Any], *args: Any) -> tuple[Any, list[int]]:
 
 @dataclass(frozen=True, eq=False)
 class Law:
-    """Any other check: check(student) calls functions, by `student.call("function", ...)`, and returns what is wrong.
+    """Any other check: check(student) calls functions, by `student.call("function", ...)`, and describes any error.
 
-    It returns None or "" if nothing is wrong, otherwise a sentence or a Diagnosis.  It can also return a Verdict.
+    It returns None or "" if it finds no error, otherwise a sentence or a Diagnosis.  It can also return a Verdict.
     """
 
     title: str
@@ -115,12 +115,12 @@ class Law:
 
 
 Case = Values | Gradient | Law
-"""One test of a submission: `title` names the test, and `run(student)` returns what is wrong with the answer."""
+"""One test of a submission: `title` names the test, and `run(student)` returns a Diagnosis of the answer."""
 
 
 @dataclass(frozen=True)
 class Exercise:
-    """One line of the grade.  It gives full points if every case passes, or points in proportion if it is `partial`.
+    """One line of the grade.  It gives full points if every case passes or, if `partial`, a share for each passed case.
 
     cases : the cases, or a function (rng, variant) that returns them.  hidden : True to hide the exercise from students
     until the due date.  hint : text that is shown if the exercise fails.
@@ -141,8 +141,8 @@ class Assignment:
     variants : {"activation": ("relu", "erf"), ...}.  Each seed draws one value per key.  authors : values for the
     course's own solutions, which no seed draws.  tells : True if submissions can import `variant`.  allowed : packages
     (and their dependencies) that submissions can import, besides NumPy and the standard library.
-    seconds : the limit for one call.  memory : the limit of the student's process in bytes.  folder : the assignment's.
-    withheld : the points of exercises that a recording leaves out.
+    seconds : the limit for one call.  memory : the limit of the student's process in bytes.  folder : the folder of
+    exercises.py.  withheld : the points of exercises that a recording leaves out.
     """
 
     name: str
@@ -162,12 +162,12 @@ class Assignment:
             raise ValueError(f"exercises expects a name of its own for each, got {names}")
 
     def variant(self, seed: str) -> dict[str, Any]:
-        """Return the variant that the seed draws.  Keys that are added to `variants` later do not change the others."""
+        """Return the variant that the seed draws.  Adding keys to `variants` does not change what other keys draw."""
         draw = {name: stream(seed, self.name, "variant", name) for name in self.variants}
         return {name: some[int(draw[name].integers(len(some)))] for name, some in self.variants.items()}
 
     def own(self, *, drawn: bool = False) -> Assignment:
-        """Return the assignment for the course's own solutions, with the authors' or, if `drawn`, a random variant."""
+        """Return the assignment for the course's own solutions.  Unless `drawn`, use the variants of the authors."""
         return replace(self, tells=True, variants={**self.variants, **({} if drawn else self.authors)})
 
     def cases(self, exercise: Exercise, seed: str, variant: Variant) -> Iterable[Case]:
@@ -208,7 +208,7 @@ def load(path: str | Path) -> Assignment:
     """Load the `assignment` of exercises.py in a folder, of another Python file, or of a file that `record` wrote.
 
     A student's folder contains public.json instead.  A bare name such as hw1 is also looked for in ./course.  Raises
-    FileNotFoundError for a missing file, TypeError for an object of another type, ValueError for a damaged recording.
+    FileNotFoundError for a missing file, TypeError unless `assignment` is an Assignment, ValueError for a damaged file.
     """
     files = [p / name for p in (Path(path), Path("course", path)) for name in ("", "exercises.py", "public.json")]
     file = next((f for f in files if f.is_file() and f.suffix in (".py", ".json")), None)

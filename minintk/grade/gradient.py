@@ -1,12 +1,12 @@
-"""Compare a backward function with differences of its forward function, argument by argument, and describe mistakes.
+"""Compare a backward function with finite differences of its forward function, and describe mistakes by argument.
 
 The derivative of the output y with respect to an argument `a` is a matrix.  `backward`, called with unit cotangents,
-gives the rows of this matrix.  Differences of `forward`, in float64, give its columns:
+gives the rows of this matrix.  Finite differences of `forward`, in float64, give its columns:
 
-    dy/da_i = (y(a + h e_i) - y(a - h e_i)) / 2h,    h = 2^-17 times the size of a
+    dy/da_i = (y(a + h e_i) - y(a - h e_i)) / 2h,    h = 2^-17 times the root mean square of a
 
-Rounding errors are eps |y| / h = 3e-11 |y|.  The next Taylor term is h^2/6 times a third derivative.  The tolerance,
-1e-6 of the largest entry, far exceeds such errors.  Entries at kinks, found by one-sided differences, are skipped.
+Rounding errors are eps |y| / h, or 3e-11 |y| if a has entries of size 1.  The next Taylor term is h^2/6 times a third
+derivative.  The tolerance, 1e-6 of the largest entry, far exceeds both.  Entries of dy/da at kinks are skipped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from minintk.grade.compare import Diagnosis, Finding, differs
 from minintk.grade.suspects import Said, Values, close, dimensions, explain, like, margin, misshapen, scaled, terms
 
 Watched = Callable[..., tuple[Any, list[int]]]
-"""A function that runs elsewhere: it returns its value and the positions of the arguments that it changed in place."""
+"""A function that returns a result and the positions of the arguments that were changed in place."""
 
 H, LARGEST = 2.0**-17, 4096
 
@@ -35,15 +35,15 @@ def check_gradient(
     hard: bool = True,
     dtype: bool = True,
 ) -> Diagnosis:
-    """Check that backward gives the gradients of <u, forward(*args)> for every argument.  If not, say where and why.
+    """Check that backward returns the gradients of <u, forward(*args)>, where u is a cotangent, and explain mistakes.
 
     If forward(*args) returns y, backward(u, *args) returns a gradient for each argument (None for arguments that are
     not floating-point arrays) or a dict {"W": ...} or {"dW": ...}.  If forward(*args) returns (y, cache), the call is
     backward(u, cache).
     args : small arrays with a few entries per axis.  Choose different lengths for all axes, to detect a transpose.
-    wrt : positions of the arguments to differentiate.  Defaults to all floating-point arrays.  hard : True also tests
-    ties and zeros.  dtype : True if float32 must stay float32.  Raises TypeError unless both are functions, and
-    ValueError without a floating-point array, or if args and y have over 4096 entries.
+    wrt : positions of the arguments whose gradients are checked.  Defaults to all floating-point arrays.  hard : True
+    also tests ties and zeros.  dtype : True if float32 must stay float32.  Raises TypeError unless forward and backward
+    are functions, and ValueError without a floating-point array, or if args and y have over 4096 entries in total.
 
     >>> def dense(x, W, b): return x @ W + b
     >>> def backward(u, x, W, b): return u @ W.T, x.T @ u, u.mean(axis=0)
@@ -73,7 +73,7 @@ def check_pair(
     own: Watched | None = None,
     large: bool = False,
 ) -> Diagnosis:
-    """Run `check_gradient` on functions that run elsewhere, for example in a student's process.
+    """Check gradients as `check_gradient` does, for functions that run elsewhere, e.g. in a student's process.
 
     value(*args) returns (y, changed), and pull(u, *args) returns (gradients, changed), where argument -1 is u.  names :
     the names of the arguments, if known.  numbers : further numbers that a factor can consist of.  own : the function
@@ -151,8 +151,8 @@ class _Check:
     def directions(self) -> None:
         """Compare the gradients of <u, y> with slopes of <u, y> along random directions.
 
-        Directions are drawn after the gradient was returned, so a wrong gradient fails.  Only one of three directions
-        has to agree, since there can be a kink between two points of a line.
+        Directions are drawn after the gradient was returned, so a submission cannot adapt to them.  Only one of three
+        directions has to agree, since y can have a kink between the two points of a finite difference.
         """
         rng = np.random.default_rng()
         u = np.asarray(rng.standard_normal(self.f(self.args).shape))
@@ -259,7 +259,7 @@ class _Check:
         return margin(self.right[i]) + 1e-9 * float(np.abs(self.y).max(initial=0.0)) / scale
 
     def guesses(self, i: int, g: Values) -> Iterator[Said | None]:
-        """Yield guesses at the error of a gradient, None for guesses that do not fit; the last one always fits."""
+        """Yield (cause, sentence) for each known mistake, or None if it does not explain g.  The last always does."""
         right, tolerance = self.right[i], self.tolerance(i)
         yield explain(g, right, tolerance, self.sizes, self.y.ndim)
         for j in self.where:

@@ -17,9 +17,9 @@ COMPLEX = re.compile(r"imag|complex\d*|c(single|double|longdouble)")
 
 
 def text_of(path: Path) -> str:
-    """Return the file as one script; for a notebook, return the marked cells and only the definitions of other cells.
+    """Return the file as one script.  In a notebook with marked cells, keep only the definitions of the other cells.
 
-    Lines that begin with % or ! are dropped.  Code in a student's cells that prints, plots or trains is dropped too.
+    Their other code, which can print, plot or train, is dropped.  So are a notebook's lines that begin with % or !.
     """
     with reading(path, "a script or a notebook, in UTF-8", "save it again") as file:
         text = whole_file(file).decode()
@@ -43,7 +43,7 @@ def definitions(code: str) -> str:
 
 
 def imaginary(text: str) -> int:
-    """Return the first line with a complex number, a complex type or an imaginary part, or 0 if there is none."""
+    """Return the number of the first line with a complex number, type or imaginary part, or 0 if there is none."""
     found = []
     with suppress(SyntaxError):
         for n in ast.walk(ast.parse(text)):

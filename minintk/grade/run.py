@@ -30,8 +30,8 @@ CONTROL = re.compile(r"[^\n\t\x20-\x7e\xa0-\uD7FF\uE000-\uFFFD\U00010000-\U0010F
 class Graded:
     """The result of one exercise of one submission.
 
-    failures : (title of the case, what is wrong with it).  passed : how many of `cases` passed.  carried : the wrong
-    functions whose right versions make this exercise pass, for half of its points.
+    failures : (title of the case, its errors).  passed : the number of passed cases, out of `cases`.  carried : the
+    wrong functions whose right versions make this exercise pass, for half of its points.
     """
 
     exercise: Exercise
@@ -49,7 +49,7 @@ class Graded:
 
     @property
     def text(self) -> str:
-        """Return what is wrong, one line for each finding with the cases that show it, and then the hint.
+        """Describe the errors, one line for each finding with the cases that show it, and then the hint.
 
         Unwritten functions, files that do not load, and unnamed wrong results are reported only once.
         """
@@ -162,7 +162,7 @@ def grade(
             graded[k] = _one(student, e, list(assignment.cases(e, seed, variant)))
             mine, lent = set(student.asked), sorted(error - student.asked)
             if carry and graded[k].failures and lent and not student.broken:
-                with Submission(reference, variant, **limits) as lender, student.lent(lent, lender):  # it can hang too
+                with Submission(reference, variant, **limits) as lender, student.lent(lent, lender):  # lender can hang
                     if not _one(student, e, list(assignment.cases(e, seed, variant))).failures:
                         graded[k] = replace(graded[k], carried=tuple(lent))
             if error & mine or (graded[k].failures and not error):

@@ -1,8 +1,8 @@
-"""Determine a power of the width: add seeds until the answer is certain enough or the budget is spent.
+"""Determine a power of the width with more and more seeds, until the answer is certain or the budget is spent.
 
 Theory predicts the exponent b; a mistake would give b'.  The verdict is a pass if the whole confidence interval is
 within |b - b'| / 2 of b, and a fail if no part of it is.  The verdict is undecided if the budget is spent first.  The
-level (the probability of a wrong verdict) is divided among the looks: level / 2, level / 4, and so on.
+level (the largest probability of a wrong verdict) is divided among the intervals: level / 2, level / 4, and so on.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def exponent(
 ) -> Verdict:
     """Decide whether measure(width, rng) scales as width^theory rather than as width^against.
 
-    measure : returns one positive number for a width and a generator.  budget : the most seeds per width.  The first
-    look uses 4 seeds, and each later look doubles their number.  level : the largest probability of a wrong verdict.
-    rng : default_rng(0) if None.
+    measure : returns one positive number for a width and a generator.  budget : the largest number of seeds per width.
+    The first interval uses 4 seeds per width, and each later one doubles their number.  level : the largest probability
+    of a wrong verdict.  rng : default_rng(0) if None.
 
     The interval is Student's, around the fit of `minintk.diagnostics.power_law`, and accounts only for scatter.  A
     relative correction c / n shifts the exponent by about c / n, so begin at widths where it is small.  Raises

@@ -44,7 +44,7 @@ class Submission(AbstractContextManager["Submission"]):
     path : the file, a script or a notebook.  variant : the values of `from variant import ...`.  isolated : if True,
     the file runs in its own process, in the sandbox of wall.py; if False, it runs in this process.  seconds : the limit
     for one call.  memory : the limit of the process in bytes.  allowed : packages that the file can import besides
-    NumPy and the standard library.  Raises FileNotFoundError for a missing file.  A damaged one fails when called.
+    NumPy and the standard library.  Raises FileNotFoundError for a missing file.  Calls into a damaged file fail.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder, "sub.py")

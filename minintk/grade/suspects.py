@@ -27,7 +27,7 @@ def close(got: Values, right: Values, tolerance: float) -> bool:
 
 
 def margin(right: Values) -> float:
-    """Return the tolerance for a derivative that is computed by differences."""
+    """Return the tolerance for a derivative that is computed by finite differences."""
     return 1e-6 * float(np.nanmax(np.abs(right), initial=1e-300))
 
 
@@ -61,13 +61,13 @@ def explain(got: Values, right: Values, tolerance: float, sizes: Mapping[str, fl
 def like(
     cause: str, words: str, got: Values, other: Values, tolerance: float, sizes: Mapping[str, float]
 ) -> Said | None:
-    """Return (cause, words) if `got` is `other` or a multiple of it.  The words then name the factor."""
+    """Return (cause, words) if `got` is `other` or a multiple of it.  For a multiple, the words name the factor."""
     times = factor(got, other, tolerance, sizes)
     return None if times is None else (cause, f"{words}, and {times[1]}" if times[1] else words)
 
 
 def factor(got: Values, right: Values, tolerance: float, sizes: Mapping[str, float]) -> Said | None:
-    """Find c with got = c right; return (cause, words): ("", "") if c = 1, None if no c fits or c proves nothing."""
+    """Find c with got = c right.  Return (cause, words), or ("", "") if c = 1, or None without a meaningful fit."""
     known = ~np.isnan(right)
     a, b = got[known], right[known]
     if min(np.abs(a).max(initial=0.0), np.abs(b).max(initial=0.0)) <= tolerance:
@@ -99,7 +99,7 @@ def factor(got: Values, right: Values, tolerance: float, sizes: Mapping[str, flo
 def dimensions(shapes: Mapping[str, tuple[int, ...]], numbers: Mapping[str, float]) -> dict[str, float]:
     """Collect the numbers that factors can consist of: N, C, scalar arguments, lengths, numbers of pixels and entries.
 
-    The numbers 0, 1 and 2 are left out, because many mistakes produce a factor 2.
+    The numbers 0, 1 and 2 are left out: no factor is 0 or 1, and many mistakes produce a factor 2.
     """
     found: dict[str, float] = {}
     for name, value in numbers.items():
@@ -143,13 +143,13 @@ def moved(right: Values, lead: int) -> Iterator[tuple[str, str, Values]]:
         yield "flip", f"flipped along axis {' and '.join(str(i - lead) for i in some)}", np.flip(right, some)
     if len(axes) < 3:
         return
-    first = axes[:2] if len(axes) == 4 else axes[:-1]  # pixels are the middle axes of images, and the first of kernels
+    first = axes[:2] if len(axes) == 4 else axes[:-1]  # pixels: the middle axes of images, or the first axes of kernels
     steps = sorted(set(product(range(-2, 3), repeat=2)) - {(0, 0)}, key=lambda s: (abs(s[0]) + abs(s[1]), s))
     for i, (s, t) in product(first, steps):
         if abs(s) < shape[i] and abs(t) < shape[i + 1]:
             words = f"shifted by {(s, t)} along axes {i - lead} and {i + 1 - lead}"
             yield "shift", words, slid(right, {i: s, i + 1: t})
-    if 3 <= lead <= len(axes) + 1:  # the gradient of output pixel p moved from 2 p to p
+    if 3 <= lead <= len(axes) + 1:  # as if the gradient of output pixel p moved from 2 p to p
         other = np.empty_like(right)
         for p in np.ndindex(shape[1 : lead - 1]):
             rows = (slice(None), *p)
@@ -200,7 +200,7 @@ def terms(got: Values, right: Values, x: Values, tolerance: float) -> Said | Non
         return None
 
     def along(a: Values, axis: int) -> Values:
-        """Project `off` onto `a` along the axis, line by line."""
+        """Project `off` onto `a`, separately for each line of entries along the axis."""
         square = np.sum(a * a, axis=axis - lead, keepdims=True)
         return np.sum(off * a, axis=axis, keepdims=True) / np.where(square > 0, square, 1.0) * a
 
@@ -295,7 +295,7 @@ def misshapen(got: Any, right: Values, name: str = "it") -> Said | None:
 
 
 def scaled(g: Values, right: Values, tolerance: float, shape: tuple[int, ...]) -> Said | None:
-    """Return (cause, sentence) if each output lacks one factor, as when a derivative that multiplies u is missing."""
+    """Return (cause, sentence) if the gradient of each output lacks a factor, e.g. a derivative that multiplies u."""
     a, b = np.where(np.isnan(right), 0.0, [g, right]).reshape(2, prod(shape), -1)
     weight = np.sum(a * a, axis=1)
     ratio = np.sum(a * b, axis=1) / np.where(weight > 0, weight, 1.0)

@@ -34,7 +34,7 @@ LIBRARIES = "/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib"
 
 
 def opened(packages: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return (paths that are readable with all contents, folders that can be listed) for imports of these packages."""
+    """Return (paths to read with all their contents, folders to list), as imports of these packages require."""
     homes = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib")]
     inside = [str(p) for home in {*homes, *LIBRARIES} for p in Path(home).glob("*")]
     skipped = ("site-packages", "dist-packages", "python")  # folders that contain other packages too
@@ -142,7 +142,7 @@ CHANGED = ("os.rename", "os.remove", "os.rmdir", "os.truncate", "os.chmod", "os.
 
 
 def finder(packages: Sequence[str]) -> Any:
-    """Return an import hook that blocks all except Python's modules and these packages, with an explanatory error."""
+    """Return an import hook that raises an explanatory error for modules not in Python or in these packages."""
     known = frozenset(sys.stdlib_module_names) | {*packages}
     says = f"may not be imported in this assignment: the standard library and {', '.join(packages)} may"
     own = "the grader hands over no variant: write what your handout asks for into your functions"
@@ -157,7 +157,7 @@ def finder(packages: Sequence[str]) -> Any:
 
 
 def guard(read: Iterable[str], listed: Iterable[str], home: str) -> None:
-    """Install an audit hook that allows only `home` and what `opened` returned, and no new process or socket.
+    """Install an audit hook that allows access only to `home` and the paths from `opened`, and no process or socket.
 
     Python cannot remove the hook.  It uses no names outside itself, so replacing `os.path.realpath` has no effect.
     """

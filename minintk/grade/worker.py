@@ -29,7 +29,7 @@ UNWRITTEN = "is not written yet"
 """Message for a function that raises NotImplementedError, as the starter's functions do."""
 
 LARGEST = 2**28
-"""The size in bytes from which a message is too large."""
+"""Messages of this many bytes or more are rejected."""
 
 
 def pack(value: Any) -> bytes:
@@ -38,7 +38,7 @@ def pack(value: Any) -> bytes:
 
 
 def tree_of(value: Any) -> Any:
-    """Return the value in the form that JSON stores.  Types that JSON lacks are tagged with their name."""
+    """Return the value in a form that JSON stores.  Arrays and containers are tagged with the name of their type."""
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, np.ndarray | np.generic | complex):
@@ -154,7 +154,7 @@ def _function(module: ModuleType, name: str) -> Callable[..., Any]:
 
 
 def fault(error: BaseException, path: str) -> str:
-    """Describe the exception in one line, with the line of the submission that raised it and the shapes there."""
+    """Describe the exception in one line, with the submission's line that raised it and the shapes of its arrays."""
     frames = [f for f in traceback.walk_tb(error.__traceback__) if f[0].f_code.co_filename == path]
     text = re.sub(r"Input operand .* signature \S+ [(](.*)[)]$", r"\1", f"{type(error).__name__}: {error}")  # matmul's
     if not frames:

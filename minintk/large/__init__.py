@@ -1,1 +1,1 @@
-"""Solve large least-squares problems without a Gram matrix."""
+"""Solve large least-squares problems with a Gram matrix, or without any matrix."""

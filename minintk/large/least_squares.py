@@ -5,7 +5,7 @@
 The diagonal matrix S contains the learning-rate scales of the parametrization (see `minintk.models.empirical`).
 
 `solve_gram` works in function space and stores a matrix of N C x N C numbers.  It builds the tangent kernel J J' layer
-by layer, in blocks, and factorises it in place.  `solve_lsqr` works in parameter space and forms no matrix.
+by layer, in blocks, and factorises it (in place on the host).  `solve_lsqr` works in parameter space without a matrix.
 
 Without ridge, both return the solution w of J w = y - f_0 that lies in the row space of J.  It has the smallest norm,
 and gradient descent converges to it.  Both construct w in this space, so a small residual certifies the solution.
@@ -78,7 +78,7 @@ def solve_gram(
 
     The Cholesky solution is refined until the norm of y - f_0 - J w - ridge a no longer halves.  Only `ridge` is
     added to the diagonal.  Raises ValueError if the matrix is singular or the refinement does not converge.
-    See Samarin et al. 2020, eqs. (2) and (4); Lee et al. 2019, eq. (8).
+    See Samarin et al. 2022, eqs. (2) and (4); Lee et al. 2019, eq. (8).
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(16), mn.Tanh(), mn.Dense(1)), (3,))
@@ -115,7 +115,7 @@ def solve_gram(
 
 
 class Factor:
-    """Cholesky factor L of K = J J' + ridge.  On the host, L overwrites K.  Raises ValueError if none exists."""
+    """Factor K = J J' + ridge by Cholesky (in place on the host).  Raise ValueError unless K is positive definite."""
 
     def __init__(self, k: Array) -> None:
         xp, n = array_namespace(k), k.shape[0]
@@ -180,10 +180,10 @@ def solve_lsqr(
     model: Model, theta0: Array, x: Array, y: Array, *, ridge: float = 0.0, steps: int | None = None,
     tol: float | None = None, memory: int | None = None,
 ) -> Solution:  # fmt: skip
-    """Solve the least-squares problem in parameter space by LSQR.  Each step needs one jvp and one vjp of all examples.
+    """Solve the least-squares problem in parameter space by LSQR.  Each step needs a jvp and a vjp for all examples.
 
     Without ridge, w is the solution of minimum norm, or the least-squares solution of minimum norm if no w fits y.
-    Arguments are those of `solve_gram` except rcond and t, and also:
+    The arguments are those of `solve_gram` without rcond and t, and the following.  Below, r = y - f_0 - J w.
     steps : number of steps after which to stop.  After s steps, w is optimal in the span of (J'J)^i J'(y - f_0), i < s,
         which regularises like early stopping of gradient descent but needs far fewer steps.
     tol : relative tolerance, by default ten times the machine epsilon.  LSQR stops when |r| <= tol (|y - f_0| +

@@ -149,7 +149,7 @@ def softplus(beta: float, xp: Any, x: Array) -> Array:
 
 @pointwise.register
 def _(layer: s.Activation) -> Pointwise:
-    """Return phi, phi' and the argument of dphi for the layers of this package."""
+    """Return phi, phi' and the argument of dphi for the activations in `minintk.spec`."""
     match layer:
         case s.Identity():
             return Pointwise(lambda xp, x: x, lambda xp, x: xp.ones_like(x))

@@ -1,7 +1,7 @@
 """Compute attention, and means that ignore padding.
 
 GlobalSelfAttention is a chain of three maps: keys k, queries q and values v, concatenated; the heads; and Dense at each
-position.  A head with L positions and c = 1/d_k or 1/sqrt(d_k) computes
+position.  A head with L positions and c = 1/d_k or 1/sqrt(d_k), where k has d_k channels, computes
 
     G = c q k'     A = zeta(G)     y = A v
     jvp            dA = zeta'(G) c (dq k' + q dk'), for softmax A * (dG - sum_t A dG);     dy = dA v + A dv
@@ -114,7 +114,7 @@ def attention(G: Array, zeta: Pointwise | None, seen: Array | None) -> tuple[Arr
 
 
 def reading(layer: s.GlobalSelfAttention, site: Site) -> tuple[tuple[s.Convolution, ...], s.Convolution, Site, Site]:
-    """Return (layers for keys, queries and values; the output layer; the site of the former; that of the latter)."""
+    """Return the layers for keys, queries and values, the output layer, and the sites of the former and the latter."""
     *read, output = layer.parts(site.shape)
     before = replace(site, last=False, end=False)
     return tuple(read), output, before, replace(site, shape=out_shape(read[-1], site.shape), first=False)

@@ -44,7 +44,7 @@ class BoundBranches:
 
 @dataclass(frozen=True)
 class BranchesJacobian(LayerJacobian, ABC):
-    """The Jacobians of the branches.  `of` combines the outputs, `join` the tangents; `split` divides cotangents."""
+    """The Jacobians of the branches.  `of` combines outputs, `join` combines tangents, `split` splits cotangents."""
 
     layer: BoundBranches
     parts: tuple[LayerJacobian, ...]

@@ -84,10 +84,10 @@ class Contraction:
 
 
 class LayerJacobian:
-    """The derivatives of a layer at given w and x.  Define `jvp` and `vjp`, and `gram` if the layer has weights."""
+    """The derivatives of a layer at given w and x.  Subclasses define `jvp`, `vjp` and, for weights, `gram`."""
 
     def jvp(self, dw: Weights, dx: Array | None) -> Array | None:
-        """Return dy for changes dw of weights and dx of inputs.  dx is None (zero) if no earlier layer has weights."""
+        """Return dy, or None for zero, given changes dw of the weights and dx of the inputs.  dx = None means zero."""
         raise TypeError(f"{type(self).__name__} has no jvp")
 
     def vjp(self, u: Array, dw: Weights | None) -> Array | None:
@@ -151,7 +151,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class WeightAndBias:
-    """The tensors of y = m (x W) + c b.  b : None without a bias.  ends_sweep : True if u dy/dx is not needed."""
+    """The tensors, m and c of y = m x W + c b.  b : None for no bias.  ends_sweep : True if u dy/dx is not needed."""
 
     W: Tensor
     b: Tensor | None
@@ -237,7 +237,7 @@ class Layout:
     def init(self, rng: np.random.Generator, ensemble: int | None, dtype: Any) -> np.ndarray[Any, Any]:
         """Draw theta on the host from the rows of the table, member by member and tensor by tensor.
 
-        Numbers are drawn in float64 and cast to `dtype`.  The first member equals a single network's theta.
+        Numbers are drawn in float64 and cast to `dtype`.  A single network is drawn like the first member.
         """
         theta = np.empty((1 if ensemble is None else ensemble, self.size), dtype)
         for member in theta:
@@ -270,8 +270,8 @@ class Layout:
     ) -> Any:  # fmt: skip
         """Return the learning-rate scale of each parameter, (P,), or None if all are 1.
 
-        override : {tensor name: scale}, where 0 freezes a tensor.  rule : `Optimizer.rule`.  name : the argument's
-        name in errors.  like : sets the result's library and dtype (NumPy, float64).  params : see `frozen`.
+        override : {tensor name: scale}; 0 freezes a tensor.  rule : `Optimizer.rule`.  name : the argument, for errors.
+        like : an array whose library and dtype the result gets (else NumPy, float64).  params : see `frozen`.
         """
         if override is not None and not isinstance(override, Mapping):
             why = f"; {NO_KERNEL}" if name == "scales" else ""

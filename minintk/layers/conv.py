@@ -1,11 +1,11 @@
 """Conv2d, Conv1d:  y = m P(x) W + c b         m, c: the multipliers of the parametrization
 
-P(x) contains one row per window, the patch that it reads (`minintk.layers.patches`), and W is a matrix (K_h K_w C_in,
+P(x) has one row per window: the patch that the window reads (`minintk.layers.patches`).  W is a matrix (K_h K_w C_in,
 C_out).  A convolution is thus a Dense layer that acts on every patch.
 
 jvp     dy = m P(dx) W + m P(x) dW + c db
 vjp     dW = m P(x)' u,   db = c sum u over examples and windows,   dx = m P'(u W')
-gram    S_W m^2 dW_n . dW'_m + S_b c^2 db_n . db'_m,   with dW_n = P(x_n)' u_n and db_n = sum u_n for example n
+gram    S_W m^2 dW_n . dW'_l + S_b c^2 db_n . db'_l for examples n, l, with dW_n = P(x_n)' u_n and db_n = sum u_n
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from minintk.spec.shapes import Shape, Site, out_shape
 
 
 def sum_rows(u: Array, c: float) -> Array:
-    """Return c sum u over rows, (..., n).  A matrix product is more accurate and faster than a reduction."""
+    """Return c times the sum of u over rows, (..., n).  A matrix product is faster and more accurate than sum()."""
     row = array_namespace(u).full((1, u.shape[-2]), c, dtype=u.dtype)
     return (row @ u)[..., 0, :]
 
@@ -61,7 +61,7 @@ class ConvJacobian(LayerJacobian):
         return dx.reshape((*dx.shape[:-3], *layer.before))
 
     def gram(self, u: Array, other: ConvJacobian, v: Array, kernel: Contraction) -> Array | float:
-        """Return S_W m^2 dW_n . dW'_m + S_b c^2 db_n . db'_m, in blocks of channels, so that dW seldom exceeds u."""
+        """Compute S_W m^2 dW_n . dW'_l + S_b c^2 db_n . db'_l in blocks of channels, to save memory."""
         same, K = other is self and v is u, prod(self.layer.parameters.W.shape[:-1])
         w2, b2 = self.layer.parameters.squares(kernel)
         P, u = self.each_example(u)
@@ -77,7 +77,7 @@ class ConvJacobian(LayerJacobian):
         return G
 
     def each_example(self, u: Array) -> tuple[Array, Array]:
-        """Return P(x)' : ([E], N, K, windows) and u : (C, [E], N, windows, C_out)."""
+        """Return P(x)' : ([E], N, K_h K_w C_in, windows) and u : (C, [E], N, windows, C_out)."""
         N, R, n = self.x.shape[-4], prod(self.layer.windows.out), self.layer.after[-1]
         shape = (u.shape[0], *self.W.shape[:-2], N, *self.layer.after)
         u = array_namespace(u).broadcast_to(u, shape).reshape((*shape[: -len(self.layer.after)], R, n))

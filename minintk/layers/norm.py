@@ -1,6 +1,6 @@
 """LayerNorm, BatchNorm:  y = r (x - mean),   r = 1 / sqrt(variance + eps)
 
-LayerNorm averages over the last axis (or other axes), BatchNorm over batch and pixels.  The averages depend on x, so
+LayerNorm averages over the last axis (or given axes), BatchNorm over batch and pixels.  The averages depend on x, so
 
 jvp     dy = r (dx - mean(dx) - y mean(y dx))
 vjp     the same map, because it is symmetric

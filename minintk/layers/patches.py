@@ -1,7 +1,7 @@
 """Pad images and read the patches in their windows.  Both maps have transposes.
 
     pad     x -> canvas        crop    its transpose, which sums over the copies of the image
-    read    x -> canvas -> P   add     its transpose, which adds each entry of P to its pixel
+    read    x -> canvas -> P   add     its transpose, which adds each entry of P to the pixel it was read from
 
 x : (..., N, H, W, C),   P : (..., N H_out W_out, K_h K_w C), one row per window.  Sequences have height 1.
 """
@@ -55,7 +55,7 @@ class Windows:
 
     @property
     def circular(self) -> bool:
-        """True if the image repeats along an axis."""
+        """True if the padding repeats the image along an axis."""
         return self.rows.circular or self.columns.circular
 
     @property
@@ -65,13 +65,13 @@ class Windows:
 
     @cached_property
     def offsets(self) -> list[Index]:
-        """Return an index for each position in a window, row by row.  It selects that pixel of every window."""
+        """Return one index per position in a window, row by row.  It selects that position's pixel in every window."""
         down, right = ([a.along(k) for k in range(a.kernel)] for a in (self.rows, self.columns))
         return [(..., i, j, slice(None)) for i in down for j in right]
 
     @cached_property
     def copies(self) -> list[tuple[Index, Index]]:
-        """Return (index on the canvas, index in the image) for the image, and for its repetitions if circular."""
+        """Return pairs (index on the canvas, index in the image), for the image and, if circular, its repetitions."""
         down, right = self.rows.copies, self.columns.copies
         return [((..., r, c, slice(None)), (..., i, j, slice(None))) for r, i in down for c, j in right]
 

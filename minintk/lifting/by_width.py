@@ -51,7 +51,7 @@ class Drawn(Network):
         self.layout = Layout(tuple(replace(t, row=rows[t.name]) for t in net.layout.tensors))
 
     def check_statistics(self) -> None:
-        """Raise UnsupportedLayer for BatchNorm, because its frozen statistics belong to one module."""
+        """Raise UnsupportedLayer for frozen statistics, e.g. of BatchNorm, because they belong to one module."""
         if self.statistics:
             raise UnsupportedLayer(
                 "a function of width expects modules without normalisation by batches or with weights"

@@ -108,7 +108,7 @@ def outputs(twin: Any, x: Host) -> Host:
 
 
 def run(twin: Any, x: Host, u: Host) -> tuple[Host, dict[str, Host], dict[str, Host]]:
-    """Return f, the gradient of sum(f u) by parameter, and the outputs of inner modules in call order, from torch."""
+    """Return torch's f, the gradient of sum(f u) for each parameter, and the inner modules' outputs in call order."""
     calls = dict[str, Host]()
 
     def note(name: str) -> Callable[..., None]:
@@ -130,7 +130,7 @@ def run(twin: Any, x: Host, u: Host) -> tuple[Host, dict[str, Host], dict[str, H
 
 
 def apart(a: Host, b: Host, size: float | None = None) -> float:
-    """Return max |a - b| / size, by default the largest |a| or |b|; inf if shapes differ or b is not finite."""
+    """Return max |a - b| / size, or inf if shapes differ or b is not finite.  size : defaults to max(|a|, |b|)."""
     if a.shape != b.shape or not np.all(np.isfinite(b)):
         return np.inf
     size = float(max(np.abs(a).max(), np.abs(b).max())) if size is None else size

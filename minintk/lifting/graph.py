@@ -186,7 +186,7 @@ FUNCTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     },
     **{f"adaptive_avg_pool{d}d": (f"AdaptiveAvgPool{d}d", {"output_size": None}) for d in (1, 2)},
 }  # fmt: skip
-"""Functions that correspond to a module of torch.nn, with their options in order and the defaults."""
+"""{function: (the corresponding module of torch.nn, {option: default} in order)}"""
 
 MASKS: dict[str, dict[str, Any]] = {
     "dropout": {"p": 0.5, "training": True, "inplace": False},
@@ -225,7 +225,7 @@ class Reader:
         return self.chain(end.args[0], given[0])
 
     def check_in_place(self) -> None:
-        """Raise an error for arrays that are changed in place and read again later."""
+        """Raise an error if an array is written by index, or is changed in place and read again later."""
         for node in self.nodes:
             if node.target.endswith("setitem"):
                 raise refusal(self.where, "writes into an array", SPEC)
@@ -332,7 +332,7 @@ class Reader:
         return Piece([branches(kind, layers)], [None], owners), base
 
     def spread(self, a: Node, node: Node) -> Piece:
-        """Repeat a factor that has a single pixel, (N, C, 1, 1), at all pixels of the product."""
+        """Repeat an operand that has a single pixel, (N, C, 1, 1), at all pixels of the result."""
         if JOINS[node.target] == "concat" or a.shape == node.shape:
             return Piece()
         assert a.shape is not None

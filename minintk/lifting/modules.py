@@ -153,7 +153,7 @@ MODULES: dict[str, Callable[[Any, Shape], s.Layer]] = {
     "Tanh": lambda m, shape: s.Tanh(),
     "Sigmoid": lambda m, shape: s.Sigmoid(),
 }
-"""The layer for each module of torch.nn.  torch's Softplus is x above 20 / beta, up to 2e-9 / beta too small."""
+"""The layers for modules of torch.nn.  torch's Softplus returns x above 20 / beta, too small by up to 2e-9 / beta."""
 
 ONLY = {
     "groups": 1, "dilation": 1, "padding_mode": "zeros", "return_indices": False, "divisor_override": None,
@@ -166,7 +166,7 @@ TAKEN = {"Conv2d": ("groups", "dilation")}
 
 
 def known(module: Any) -> str | None:
-    """Return the name of the torch.nn class that defines the module's `forward`, if lift knows it."""
+    """Return the name of the torch.nn class that defines the module's `forward`, or None if lift does not know it."""
     kinds: tuple[Any, ...] = type(module).__mro__
     for kind in kinds:
         if kind.__module__.startswith("torch.nn.modules") and kind.__name__ in ("Sequential", *MODULES):

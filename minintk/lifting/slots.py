@@ -35,7 +35,7 @@ KEYS = {
     "weight": "weight", "kernel": "weight", "scale": "weight", "w": "weight", "W": "weight",
     "bias": "bias", "b": "bias", "mean": "mean", "running_mean": "mean", "var": "var", "running_var": "var",
 }  # fmt: skip
-"""Names of a layer's arrays in other libraries."""
+"""{name of a layer's array in other libraries: its key here}"""
 
 KINDS: dict[type[s.Layer], int] = {s.BatchNorm: 1, s.Dense: 2, s.Conv1d: 3, s.Conv2d: 4, GroupedConv2d: 4}
 """Layers that take arrays, with the number of axes of their weights."""
@@ -46,7 +46,7 @@ class Slot:
     """A layer that takes arrays, and its tensors {weight, bias}, which are empty for a BatchNorm.
 
     features : the length of the last axis of its inputs.  order : the position of each feature in torch's order, or
-    None if the orders are equal.  alone : True for the scale and offset of the LayerNorm or GroupNorm before it.
+    None if the orders are equal.  alone : True if it is the scale and offset of the LayerNorm or GroupNorm before it.
     """
 
     name: str
@@ -134,7 +134,7 @@ def pairs(net: Network, state: Mapping[str, Any], layout: Axes) -> Iterator[tupl
 
 
 def groups(state: Mapping[str, Any], *, ordered: bool = True) -> dict[str, Group]:
-    """Return {layer: its arrays} in the dictionary's order.  If `ordered`, raise ValueError unless numbers increase."""
+    """Return {layer: its arrays} in the order of `state`.  If `ordered`, numbers in layers' names must not decrease."""
     found, last = dict[str, Group](), dict[str, list[int]]()
     for name, a in flat(state):
         parts = [part for part in name.split(".") if part not in ("params", "batch_stats")]

@@ -14,7 +14,7 @@ from minintk.models.network import Network
 
 
 def unlift(net: Network, theta: Array, state: Mapping[str, Any], *, layout: Axes = "torch") -> dict[str, Any]:
-    """Return a copy of `state`, in NumPy arrays, with the weights from theta : (P,).  This is the inverse of `lift`.
+    """Return a copy of `state` as NumPy arrays, with the weights from theta : (P,).  This is the inverse of `lift`.
 
     state : the dictionary that was lifted, or one with the same names and nesting.  If the statistics mean', r of a
     BatchNorm differ from those in `state`, e.g. after `Network.calibrate`, then its scale is set to r, its offset to

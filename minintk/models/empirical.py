@@ -78,7 +78,7 @@ def nngp(model: Model, theta: Array, x1: Array, x2: Array | None = None) -> Arra
     """Compute the empirical covariance of outputs, ([E], N, M): 1/C sum_c f_c(x1) f_c(x2).
 
     theta : ([E], P), x1 : (N, *input_shape), x2 : (M, *input_shape), default x1.  As the width grows, the mean over
-    many outputs or networks approaches `analytic.kernel(spec).nngp`.  Errors in theta and inputs are those of `ntk`.
+    many outputs or networks approaches `analytic.kernel(spec).nngp`.  Raises the same errors for theta and x as `ntk`.
 
     >>> import numpy as np, minintk as mn
     >>> spec, x = mn.Sequential(mn.Dense(2000, w_std=2**0.5), mn.ReLU(), mn.Dense(2000)), np.eye(2)
@@ -104,7 +104,7 @@ def blocks(
     model: Model, theta: Array, x1: Array, x2: Array | None, kernel: Contraction, memory: int | None,
     dtype: Any = None,
 ) -> Array:  # fmt: skip
-    """Compute the kernel in blocks.  If x2 is None, skip blocks below the diagonal.  dtype : by default theta's."""
+    """Compute the kernel in blocks, by default in the dtype of theta.  If x2 is None, use the kernel's symmetry."""
     check_kernel(model, theta, x1, x2)
     xp = array_namespace(theta, x1)
     lead, C = tuple(theta.shape[:-1]), model.outputs

@@ -53,7 +53,7 @@ class InputJacobian:
         return dx
 
     def dense(self) -> Array:
-        """Return df_c(x_n)/dx_n : ([E], N, C, *input_shape), for each output and its own example."""
+        """Return df_c(x_n)/dx_n : ([E], N, C, *input_shape), for every output c of every example n."""
         if self.coupled:
             raise ValueError(UNCALIBRATED)
         N, C = self.outputs

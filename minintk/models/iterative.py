@@ -2,7 +2,7 @@
 
     f_lin(theta) = f(theta_0) + J(theta_0) (theta - theta_0),     theta_0 <- theta   after the steps given by `every`
 
-every = 1 is gradient descent on the model itself, and every = inf is `Linearized`.
+With every = 1, the model itself is trained.  With every = inf and without Dropout masks, this is `Linearized`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Moved:
         |J(theta)' u - J(theta_0)' u|  >  fraction |J(theta_0)' u|,      u ~ N(0, 1) : (n, C), fixed
 
     J is the Jacobian at the n inputs of the probe.  For any matrix A, the mean of |A' u|^2 over u is |A|_F^2, so one u
-    estimates the relative change of J.  A step costs one more forward and backward sweep, over the probe, for any C.
+    estimates the relative change of J.  For any C, each step needs one more forward and backward sweep over the probe.
 
     probe : (n, *input_shape), some training inputs, e.g. a tenth of a batch.  fraction : a finite number > 0.
 
@@ -73,7 +73,7 @@ class IterativelyLinearized(Linearized):
 
     every : a whole number K >= 1 (update theta_0 after every K steps), inf (never update), an increasing sequence
     (update after these steps), or `Moved(fraction, probe)` (update when the tangent features have changed).
-    every = 1 is gradient descent on the model itself, and every = inf is `Linearized`.
+    With every = 1, the model itself is trained.  With every = inf and without Dropout masks, this is `Linearized`.
     linearizations : () or (E,), the number of linearisation points so far.  Raises ValueError if `every` is invalid.
 
     >>> import numpy as np, minintk as mn
@@ -112,8 +112,8 @@ class IterativelyLinearized(Linearized):
         if 0 < a lambda < 4, i.e. -3 < q < 1.  For even K, q > 1 and a < 0, so the residual and the curvature grow.
 
         The formula applies to linear networks with one hidden layer.  For K = 1, we measured the largest stable rate at
-        width 256 on eight digits.  It agreed with the formula for one tanh layer, was 1.1 to 1.5 times as large for two
-        tanh layers, and up to twice as large for ReLU.  Raises TypeError unless `every` is a number.
+        width 256 on eight images of digits.  It agreed with the formula for one tanh layer, was 1.1 to 1.5 times as
+        large for two tanh layers, and up to twice as large for ReLU.  Raises TypeError unless `every` is a number.
 
         >>> import minintk as mn
         >>> net = mn.Network(mn.Dense(1), (2,))
@@ -173,7 +173,7 @@ class IterativelyLinearized(Linearized):
 
 
 def _ones(theta: Array) -> Array:
-    """Return ones, () or (E,), one for each member."""
+    """Return an integer array () or (E,), filled with ones."""
     xp = array_namespace(theta)
     return xp.ones(tuple(theta.shape[:-1]), dtype=xp.int64)
 

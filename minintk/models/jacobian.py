@@ -62,14 +62,14 @@ class Jacobian(ABC):
         return () if self.ensemble is None else (self.ensemble,)
 
     def jvp(self, v: Array) -> Array:
-        """Return J v : ([K], [E], N, C) for a tangent v : ([K], [E], P).  Raise ValueError for a NaN in v."""
+        """Return J v : ([K], [E], N, C) for a tangent v : ([K], [E], P).  Raise ValueError if v is not finite."""
         check_argument("v", v, self.like, (*self.lead, self.size), 1)
         dy = self.push(v)
         check_finite_by(dy, "v", v)
         return dy
 
     def vjp(self, u: Array, out: Array | None = None) -> Array:
-        """Return J' u : ([K], [E], P) for u : ([K], [E], N, C), in `out` if given.  Raise ValueError for a NaN in u."""
+        """Return J' u : ([K], [E], P), in `out` if given.  Raise ValueError unless u : ([K], [E], N, C) is finite."""
         check_argument("u", u, self.like, (*self.lead, *self.outputs), 1)
         check_finite_by(u, "u", u)
         shape = (*u.shape[:-2], self.size)
@@ -85,7 +85,7 @@ class Jacobian(ABC):
         return self.gram_by(other, Contraction(full=True))
 
     def trace_gram(self, other: Jacobian | None = None) -> Array:
-        """Return sum_c (J J')[n, c, m, c] : ([E], N, M), which can cost as little as 1/C of `gram`."""
+        """Return sum_c (J J')[n, c, m, c] : ([E], N, M), at a cost that can be as low as 1/C of that of `gram`."""
         return self.gram_by(other, Contraction(full=False))
 
     def gram_by(self, other: Jacobian | None, kernel: Contraction) -> Array:
@@ -101,7 +101,7 @@ class Jacobian(ABC):
         return self.contract(other, kernel)
 
     def dense(self) -> Array:
-        """Return J as an array ([E], N, C, P), in sweeps of up to 16 rows and with little memory beyond the result."""
+        """Compute J as an array ([E], N, C, P), by sweeps for up to 16 rows, with little memory beyond the result."""
         xp, C = array_namespace(self.like), self.outputs[1]
         rows = xp.empty((*self.lead, self.outputs[0] * C, self.size), dtype=self.like.dtype)
         for start, J in self.parts():
@@ -117,7 +117,7 @@ class Jacobian(ABC):
         yield 0, self
 
     def as_linear_operator(self) -> Any:
-        """Return J of one network as a `scipy.sparse.linalg.LinearOperator`, (N C, P), on host vectors.
+        """Return J of one network as a `scipy.sparse.linalg.LinearOperator` (N C, P), which acts on host vectors.
 
         >>> import numpy as np, minintk as mn, scipy.sparse.linalg
         >>> net = mn.Network(mn.Dense(2), (3,))
@@ -166,7 +166,7 @@ class NetworkJacobian(Jacobian):
         self.root.vjp(u, self.layout.unpack(out))
 
     def parts(self) -> Iterator[tuple[int, Jacobian]]:
-        """Yield blocks of eight examples, so that a sweep for one example does not process all others."""
+        """Yield one block per eight examples, or one if coupled.  A sweep for one example processes only its block."""
         net, layers, x = self.at
         if net is None or self.coupled:
             yield 0, self
@@ -174,7 +174,7 @@ class NetworkJacobian(Jacobian):
             yield from ((i, net._through(layers, self.like, x[i : i + 8])[1]) for i in range(0, self.outputs[0], 8))
 
     def contract(self, other: Jacobian, kernel: Contraction) -> Array:
-        """Return J S J_other' layer by layer, without forward sweeps if `other` is such a Jacobian too."""
+        """Return J S J_other', layer by layer and without forward sweeps if `other` is a `NetworkJacobian` too."""
         if self.coupled:
             raise ValueError(UNCALIBRATED)
         net, layers, _ = self.at

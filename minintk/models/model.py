@@ -88,7 +88,7 @@ class Model(ABC):
 
     @property
     def coupled(self) -> bool:
-        """True if an example's output depends on other examples or on its place in the batch: no kernel exists."""
+        """True if an example's output depends on other examples or its place in the batch.  No kernel exists then."""
         return False
 
     def check_theta(self, theta: Array, name: str = "theta") -> None:

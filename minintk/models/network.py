@@ -1,4 +1,4 @@
-"""Build the finite network of a spec as a `Model`.  `Network.speed` can replace its layers by faster ones."""
+"""Build the finite network of a spec as a `Model`.  `Network.speed` can replace the layers by faster ones."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from minintk.validate import check_generator, precision, whole
 
 
 class Ways(NamedTuple):
-    """The bound layers of a network in two versions, one for outputs and sweeps and one for kernels."""
+    """The bound layers of a network in two versions: `sweeps` for outputs, jvp and vjp, and `kernels` for kernels."""
 
     sweeps: Bound
     kernels: Bound
 
 
 def as_written(layers: BoundChain, spec: s.Sequential, input_shape: Shape, coupled: bool) -> Ways:
-    """Return the plain layers, for sweeps as well as for kernels."""
+    """Return the plain layers as both versions, for outputs, jvp and vjp as well as for kernels."""
     return Ways(layers, layers)
 
 
@@ -57,7 +57,7 @@ class Network(Model):
     """
 
     speed: ClassVar[Callable[[BoundChain, s.Sequential, Shape, bool], Ways] | None] = None
-    """The function that chooses a network's `Ways`.  None: that of `minintk.fast` or, without it, `as_written`."""
+    """The function that returns a network's `Ways`.  None means that of `minintk.fast` or, if missing, `as_written`."""
 
     def __init__(
         self, spec: s.Layer, input_shape: Sequence[int], parametrization: Parametrization | None = None
@@ -166,7 +166,7 @@ class Network(Model):
 
         The masks depend on a key drawn from `rng` by this call, the number of the training step, the layer, and the
         position of an example in its batch.  `train` and `fit` use new masks at every step.  A resumed run uses the
-        same masks as an uninterrupted run.  To predict without masks, call the original network or `calibrate`.
+        same masks as an uninterrupted run.  To predict without masks, use the original network or `calibrate`.
 
         ensemble : the number E of members, each with its own masks.  By default, all members share the masks.
 
@@ -288,7 +288,7 @@ class Network(Model):
         return self._through(self._way(self.kernels, x), theta, x)[1]
 
     def _way(self, fast: Bound, x: Array) -> Bound:
-        """Return `fast`, or the plain layers if N P, times the largest number of positions, is < THRESHOLDS.plain."""
+        """Return `fast`, or the plain layers if N P R < THRESHOLDS.plain, where up to R positions share a weight."""
         return fast if x.shape[0] * self._positions * self.size >= THRESHOLDS.plain else self.layers
 
     def _through(self, layers: Bound, theta: Array, x: Array) -> tuple[Array, NetworkJacobian]:

@@ -76,7 +76,7 @@ class BilinearSeries(LayerJacobian):
     gram  sum over i, j of the layer's own grams, for the inputs x_{j-1} and x'_{i-1}
 
     plain : the layer without its bias.  at_w, at_d : its Jacobians at the weights w and d.  inputs : for j =
-    1 ... k, the layer's Jacobian at x_{j-1}, or None if x_{j-1} = 0.  Only the first includes the bias.
+    1 ... k, the layer's Jacobian at x_{j-1}, or None if x_{j-1} = 0.  Only the Jacobian at x_0 includes the bias.
     """
 
     plain: Any

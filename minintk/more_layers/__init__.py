@@ -7,7 +7,7 @@ Each file defines layers as data and their shape rules and finite rules, just as
     adaptive_pool    averages over any number of windows
     group_norm       LayerNorm over groups of channels
 
-`analytic` computes kernels for the activations, in closed form or by quadrature.  It raises an error for the others.
+`analytic` computes kernels for the activations, in closed form or by quadrature.  It rejects the other layers.
 
 >>> import minintk as mn
 >>> net = mn.Network(mn.Sequential(GroupedConv2d(8, groups=4), ReLU6(), mn.GlobalAvgPool(), mn.Dense(1)), (6, 6, 4))

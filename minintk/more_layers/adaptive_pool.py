@@ -26,7 +26,7 @@ class AdaptiveAvgPool(s.Layer):
     """y[i] is the mean of x over window i of the `size` windows that cover the image, as in torch's AdaptiveAvgPool2d.
 
     Window i of n windows on m pixels covers the pixels p with floor(i m / n) <= p < ceil((i + 1) m / n).  Windows
-    overlap if n does not divide m, and they repeat pixels if n > m.  A single-pixel image is repeated everywhere.
+    overlap if n does not divide m, and pixels are repeated if n > m.  A single pixel is copied to all windows.
 
     size : the number of windows along each axis, a number or a pair (along H, along W).
 
@@ -91,7 +91,7 @@ class BoundAdaptiveAvgPool:
 
 
 def along(matrices: list[Host], x: Array) -> Array:
-    """Multiply images x : (..., H, W, C) by a matrix along H and another along W, or sequences (..., L, C) along L."""
+    """Multiply images x : (..., H, W, C) by two matrices, along H and W, or sequences (..., L, C) by one along L."""
     xp, (*_, last) = array_namespace(x), matrices
     A, B = (to_library(one.astype(str(x.dtype)), xp) for one in (matrices[0], last))
     if len(matrices) == 2:

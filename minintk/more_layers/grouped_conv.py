@@ -37,10 +37,10 @@ class GroupedConv2d(s.Layer):
     input channels.  W : (K, K, C_in / groups, channels).  A depthwise convolution has groups = C_in.
 
     channels, kernel_size, stride, padding, w_std, b_std, b_init : as for `minintk.Conv2d`.  There is no infinite-width
-    kernel.  groups : a common divisor of both numbers of channels.  dilation : a number or a pair; 1 means no dilation.
+    kernel.  groups : a common divisor of C_in and `channels`.  dilation : a number or a pair; 1 means no dilation.
 
     (N, H, W, C_in) -> (N, H', W', channels).  Raises ValueError for sizes below 1, and for groups that do not divide
-    both numbers of channels.  See Xie et al. 2017 (ResNeXt); Yu, Koltun 2016 (dilation).
+    C_in and `channels`.  See Xie et al. 2017 (ResNeXt); Yu, Koltun 2016 (dilation).
 
     >>> out_shape(GroupedConv2d(16, 3, groups=8, stride=2, padding=1), (32, 32, 8))
     (16, 16, 16)
@@ -122,7 +122,7 @@ class GroupedConvJacobian(LayerJacobian):
         return None if p.ends_sweep else p.m * layer.add(rows @ self.W.swapaxes(-1, -2))
 
     def gram(self, u: Array, other: GroupedConvJacobian, v: Array, kernel: Contraction) -> Array | float:
-        """Return S_W m^2 sum_g dW_gn . dW'_gl + S_b c^2 db_n . db'_l, in blocks of groups; dW seldom exceeds u."""
+        """Compute S_W m^2 sum_g dW_gn . dW'_gl + S_b c^2 db_n . db'_l in blocks of groups, to save memory."""
         same, layer = other is self and v is u, self.layer
         W, b = layer.parameters.squares(kernel)
         P, u = self.each_example(u)
@@ -170,7 +170,7 @@ class BoundGroupedConv:
 
     @cached_property
     def places(self) -> list[Index]:
-        """Return, for each position in a window in row-major order, the index of its pixels in all windows."""
+        """Return one index per position in a window, row by row.  It selects that position's pixel in every window."""
         down, right = (
             [axis.along(k) for k in range(0, axis.kernel, d)]
             for axis, d in zip((self.windows.rows, self.windows.columns), self.dilation, strict=True)

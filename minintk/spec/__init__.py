@@ -8,9 +8,9 @@ Reading order:
     sequences          attention, and means over non-padding positions
     shapes             the shape of an example after each layer, and which layers come first and last
     variance           the fraction of the inputs' variance that reaches the outputs
-    windows            the pixels that a convolution or a pooling reads
+    windows            the pixels that a convolution or a pooling layer reads
     parametrization    the multiplier, initial scale and learning rate of each tensor
-    abc_parametrization    the exponents of a parametrization in the width, and the training dynamics
+    abc_parametrization    the powers of the width in a parametrization, and its training regime
     zoo                the networks of published papers
 """
 

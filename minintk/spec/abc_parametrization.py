@@ -15,7 +15,7 @@ u = 2 a_out + c_out - 1 (Adam: a_out + c_out - 1).  The change of features chang
     trivial             stable, and f does not move: u > 0 and v > 0
     feature learning    stable, not trivial, and r = 0: features move by order one
     kernel              stable, not trivial, and r > 0: f moves, features do not, the tangent kernel is constant
-    maximal             stable, r = 0 for every l, and u = 0: every layer learns (Yang, Hu 2021, section 5)
+    maximal             stable, every term of r is 0, and u = 0: every layer learns (Yang, Hu 2021, section 5)
 
 Yang and Hu prove this for gradient descent with one c for all layers.  The formulas for one c per layer and for Adam
 follow by the same power counting.  For Adam, updates have size n^-c for any gradient (Yang, Littwin 2023).
@@ -84,7 +84,7 @@ class ABC(Parametrization):
         return self._row(_power(n, self.a[at]), sigma / sqrt(constant) * _power(n, self.b[at]), _power(n, self.c[at]))
 
     def _row(self, multiplier: float, std: float, rate: float) -> Row:
-        """Return the row, with `rate` as the learning rate of `rule`."""
+        """Return the row, with `rate` as the learning rate for the optimiser `rule`."""
         return Row(multiplier, std, lr=rate) if self.rule == "sgd" else Row(multiplier, std, lr=None, adam=rate)
 
     def shifted(self, *by: float) -> ABC:

@@ -76,7 +76,7 @@ class RectifiedMonomial(Activation):
 class Sign(Activation):
     """phi(x) = sign(x) in {-1, 0, 1}; phi' = 0 in finite networks.  Its NNGP kernel exists, but its NTK is infinite.
 
-    It maps a small angle between inputs to a multiple of its square root, which amplifies earlier rounding errors.
+    A small angle between inputs becomes a multiple of its square root, which amplifies earlier rounding errors.
     """
 
 
@@ -118,7 +118,7 @@ def Cos(a: float = 1.0, b: float = 1.0, c: float = 0.0) -> Sin:
 def Rbf(gamma: float = 1.0) -> Sin:
     """Return phi(x) = sqrt(2) sin(sqrt(2 gamma) x + pi/4), which has the NNGP kernel exp(-gamma E (u - u')^2).
 
-    After Dense, this is a Gaussian kernel of the inputs times w_std / sqrt(d).  Raises ValueError for gamma <= 0.
+    u, u' : Gaussian.  After Dense, this is a Gaussian kernel of x w_std / sqrt(d).  Raises ValueError for gamma <= 0.
 
     >>> Rbf(2.0).b
     2.0
@@ -196,7 +196,7 @@ class Sigmoid(Activation):
 
 @dataclass(frozen=True)
 class Softplus(Numbered):
-    """phi(x) = scale / beta * log(1 + exp(beta x)).  If beta = 5 and scale = 1.404383, E phi(N(0, 1))^2 = 1."""
+    """phi(x) = scale / beta * log(1 + exp(beta x)).  For beta = 5 and scale = 1.404383, E phi(N(0, 1))^2 = 1."""
 
     beta: float = 1.0
     scale: float = 1.0

@@ -9,7 +9,7 @@ from minintk.validate import number, whole
 
 Size = int | tuple[int, int]
 SIZES = 1e-100, 1e100
-"""The smallest and largest |argument| of an activation except 0.  Squares and products of these fit into float64."""
+"""The smallest and largest |argument| of an activation, which can also be 0.  Squares and products fit into float64."""
 
 Padding = Literal["same", "valid", "circular"] | int | tuple[int, int] | tuple[tuple[int, int], ...]
 
@@ -49,7 +49,7 @@ def check_sizes(layer: str, name: str, value: Size, axes: tuple[int, ...]) -> No
 
 
 def check_axes(layer: str, axes: tuple[int, ...]) -> None:
-    """Raise ValueError unless the axes are distinct and counted from the end."""
+    """Raise ValueError unless the axes are distinct negative whole numbers, at least one."""
     whole = all(hasattr(a, "__index__") and a.__index__() < 0 for a in axes)
     if not whole or not axes or len(set(axes)) < len(axes):
         raise ValueError(

@@ -1,6 +1,6 @@
 """Describe a network as data (a spec): a tree of frozen dataclasses.
 
-A spec holds no arrays, draws no numbers and imports no array library.  It can be hashed, compared, printed and pickled.
+A spec holds no arrays and draws no random numbers.  It can be hashed, compared, printed and pickled.
 `minintk.Network` is the finite network of a spec, and `analytic.kernel` computes its infinite-width limit.
 
 >>> from minintk.spec import ReLU
@@ -61,8 +61,8 @@ class Activation(Layer):
     """Base class of the pointwise activations phi.
 
     To add an activation, write a frozen dataclass that inherits from this class, and register phi and phi' with
-    `minintk.layers.activation.pointwise`.  Its infinite-width kernels use quadrature or `dual`.  `mn.Taylor` also needs
-    its power series (`minintk.models.power_series.expanded`).
+    `minintk.layers.activation.pointwise`.  Quadrature or the formulas in `Pointwise.dual` give its infinite-width
+    kernels.  `mn.Taylor` also needs its power series (`minintk.models.power_series.expanded`).
     """
 
     __slots__ = ()
@@ -108,7 +108,7 @@ class Several(Layer):
 
 
 class Sequential(Several):
-    """Layers applied one after another: y = l_k(... l_2(l_1(x))).
+    """Apply layers one after another: y = l_k(... l_2(l_1(x))).
 
     >>> from minintk.spec import ReLU
     >>> spec = Sequential(Dense(512), ReLU(), Dense(10))
@@ -158,7 +158,7 @@ class Dense(Layer):
     w_std : sigma_w, the scale of the weights.
     b_std : sigma_b, the scale of the bias; 0 means no bias.
     b_init : if "normal", b is drawn at initialisation.  If "zeros", b is initially 0 and is trained with scale b_std
-        (Geiger et al. 2020).  Such a bias does not change the NNGP kernel, but adds b_std^2 to the NTK.
+        (Geiger et al. 2020).  Such a bias does not change the NNGP kernel, but adds b_std^2 to this layer's NTK.
 
     x : (N, fan_in) -> (N, width).  Raises ValueError for a width < 1, w_std <= 0 or b_std < 0.
 
@@ -212,7 +212,7 @@ class Conv2d(Convolution):
     channels : the number of output channels.
     kernel_size, stride : a number, or a pair (along H, along W).
     padding : "valid" adds nothing.  "same" adds equally many zeros before and after the image, or one more after it, so
-        that the output has ceil(H / stride) rows.  "circular" adds as many pixels, but repeats the image.
+        that the output has ceil(H / stride) rows.  "circular" adds the same numbers of pixels, but repeats the image.
         Otherwise, padding is the number of zeros: one number, one per axis, or (before, after) per axis.
     w_std, b_std, b_init : as for `Dense`.  Sums at the edges, which have fewer terms, are not rescaled.
 

@@ -1,8 +1,8 @@
 """Define parametrizations by one table: (role, fan-in, fan-out) -> (multiplier, init std, learning-rate scales).
 
-A weight matrix W enters the network as  z = multiplier * x W.  Its entries are drawn with standard deviation `std`, and
-its learning rate is lr * `lr` under gradient descent and lr * `adam` under Adam.  sigma is the layer's w_std or b_std,
-i is the fan-in, and o is the fan-out.
+A weight matrix W enters the network as  z = multiplier * x W.  Its entries are drawn with standard deviation `std`.
+The learning rate is multiplied by `lr` under gradient descent and by `adam` under Adam.  sigma is the layer's w_std or
+b_std, i is the fan-in, and o is the fan-out.
 
 | weights     | multiplier                | std                             | lr              | adam                 |
 | ----------- | ------------------------- | ------------------------------- | --------------- | -------------------- |
@@ -23,7 +23,7 @@ i is the fan-in, and o is the fan-out.
 
 U denotes uniform draws from [-sigma/sqrt(i), sigma/sqrt(i)].  All other draws are normal.  A bias with b_init="zeros"
 keeps its multiplier and starts at 0.  Weights are never rescaled during training.  A convolution has i = K K C_in and
-o = C_out, but the square root in the row of `SpectralMuP` is sqrt(C_out / C_in).
+o = C_out, but in the row of `SpectralMuP`, sqrt(o/i) stands for sqrt(C_out / C_in).
 
 Depth: in a network of L residual branches, SpectralMuP and MeanField scale a branch's weights and biases by the factors
 
@@ -75,7 +75,7 @@ class Role:
 
     @property
     def depth(self) -> tuple[float, float]:
-        """Return two factors, 1/sqrt(L) for a branch's last weights, and 1/sqrt(L) for all its weights, else 1."""
+        """Return (1/sqrt(L) for a branch's last weights, else 1; 1/sqrt(L) for all weights in a branch, else 1)."""
         scale = self.branches**-0.5
         return scale if self.end else 1.0, scale
 
@@ -172,11 +172,11 @@ class SpectralMuP(Parametrization):
     A Gaussian W of standard deviation s has |W| = s (sqrt(fan_in) + sqrt(fan_out)).  Gradients have low rank and norms
     of order sqrt(fan_in / fan_out), so lr ~ fan_out / fan_in.  Adam's updates have entries +-lr, so |dW| = lr
     sqrt(fan_in fan_out) and lr ~ 1/fan_in.  A bias is a matrix with fan_in = 1.  A convolution sums over K K positions,
-    so |W| = s K (sqrt(C_in) + sqrt(C_out)).  Its fan_in is K K C_in, but its |W| is of order sqrt(C_out / C_in).
+    so |W| = s K (sqrt(C_in) + sqrt(C_out)).  Its fan_in is K K C_in, but |W| must be of order sqrt(C_out / C_in).
     The first weights have standard deviation 1/sqrt(fan_in) for any fan_out.  Features are then of order one, because
-    inputs are not aligned with these weights.  The factor sqrt(fan_out / fan_in) < 1 would make features small.
-    With fan_in = d, n, n and fan_out = n, n, 1, this gives sigma = 1/sqrt(d), 1/sqrt(n), 1/n and eta = n/d, 1, 1/n, as
-    in the table for linear networks in Pleiss's lecture 11.
+    inputs are not aligned with these weights.  A factor sqrt(fan_out / fan_in) < 1 would make features small.
+    For fan_in = d, n, n and fan_out = n, n, 1, the standard deviations are 1/sqrt(d), 1/sqrt(n), 1/n and the rates n/d,
+    1, 1/n, as in the table for linear networks in Pleiss's lecture 11.
 
     >>> rows = [SpectralMuP().row(Role("weight"), i, o, sigma=1.0) for i, o in ((16, 400), (400, 400), (400, 1))]
     >>> [(round(row.std, 6), row.lr, row.adam) for row in rows]
@@ -184,7 +184,7 @@ class SpectralMuP(Parametrization):
 
     base_width : the width b of hidden layers (channels, for convolutions) at which scales and rates equal `Standard`'s
     outside residual branches.  A rate tuned at width b is suitable at every width (Yang et al. 2022, `mup`).  Each row
-    is divided by the row at width b and multiplied by that of `Standard`.  Raises ValueError for other b than 1, 2, ...
+    is divided by the row at width b and multiplied by `Standard`'s.  Raises ValueError unless b is 1, 2, ... or None.
 
     >>> SpectralMuP(base_width=100).row(Role("weight"), 400, 400, sigma=1.0)
     Row(multiplier=1.0, std=0.05, lr=1.0, draw='normal', adam=0.25)

@@ -28,7 +28,7 @@ class GlobalSelfAttention(Layer):
 
     With "sqrt", an infinite-width kernel exists only if zeta = mn.Identity() and the number of heads also grows.
 
-    channels : the channels of y.   heads : h.   key_channels, value_channels : per head, default `channels`.
+    channels : the number of channels of y.   heads : h.   key_channels, value_channels : per head, default `channels`.
     zeta : "softmax" or a pointwise activation.  With mn.Identity(), attention is linear in G.
     qk_std : sigma_q sigma_k, the scale of G.   w_std : sigma_v sigma_o, the scale of y.   b_std : the scale of b.
     masked : if True, ignore padding in keys and queries and set y = 0 at padding.  This requires b_std = 0.
@@ -88,4 +88,4 @@ class GlobalSelfAttention(Layer):
 
 @dataclass(frozen=True)
 class MaskedAvgPool(Layer):
-    """y = the mean over positions with a nonzero channel, or 0 if all are padding; (N, L, C) -> (N, C)."""
+    """y = the mean over positions with a nonzero channel, or 0 if there are none; (N, L, C) -> (N, C)."""

@@ -25,8 +25,8 @@ class Site:
     shape : the shape of one example before the layer, ``(d,)`` or ``(H, W, C)``.
     first : True if no weights come before it.  last : True if none come after it.  inputs : True if df/dx is
     needed.  The backward sweep then continues past the first weights.
-    residuals : the number of residual branches in the network or, inside `Branches`, in one of these; 0 if not counted.
-    branches : this number inside a Residual's branch, else 1.  end : True if no weights come after it in this branch.
+    residuals : the number of residual branches in the network or, inside `Branches`, in the branch; 0 if not counted.
+    branches : this number inside a Residual's branch, else 1.  end : True if no weights follow it in such a branch.
     """
 
     shape: Shape

@@ -4,7 +4,7 @@
     Product    y = b_1(x) * ... * b_k(x)         Dropout    y = m x / (1 - rate),  m = 0 or 1 at random
     Concat     y = (b_1(x), ..., b_k(x)), concatenated along the features
 
-The infinite-width kernels are K_1 + ... + K_k, K_1 * ... * K_k, and sum_i n_i / n K_i for branches of n_i features.
+The infinite-width kernels are K_1 + ... + K_k, K_1 * ... * K_k and sum_i n_i / n K_i; branch i has n_i of n features.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Branches(Several):
 class Sum(Branches):
     """y = b_1(x) + ... + b_k(x).  `Residual` is the sum of a branch and a shortcut.
 
-    At infinite width, K = K_1 + ... + K_k if all branches except one end in weights.  The same holds for Theta.
+    At infinite width, K = K_1 + ... + K_k if all branches, or all but one, end in weights.  The same holds for Theta.
     Given an input shape, `out_shape` raises ValueError if the branches have different output shapes.
 
     >>> from minintk.spec import Dense, Identity, ReLU, Sequential
@@ -84,9 +84,9 @@ class Dropout(Layer):
 
     Only networks returned by ``net.with_dropout(rng)`` apply masks.  Other networks compute y = x.
     At infinite width, with masks drawn per example, the kernel is K(x, x) / (1 - rate) on the diagonal and K(x, x')
-    elsewhere (Srivastava et al. 2014; Schoenholz et al. 2017).  The examples in x2 have different masks from those in
-    x1, even if x2 = x1, so `k(x, x)` lacks the factor 1 / (1 - rate) of `k(x)`.  Weights must precede this layer,
-    because masks of the inputs do not average out as widths grow.  For a kernel without masks, omit the layer.
+    elsewhere (Srivastava et al. 2014; Schoenholz et al. 2017).  In `k(x1, x2)`, x2 has other masks than x1 even if x2 =
+    x1, so `k(x, x)` lacks the factor 1 / (1 - rate) of `k(x)`.  Weights must precede this layer, because masks of the
+    inputs do not average out as widths grow.  For a kernel without masks, omit the layer.
 
     rate : the probability of a zero, in [0, 1), as in PyTorch and Flax.  neural-tangents expects 1 - rate.  Raises
     ValueError for other rates.

@@ -1,4 +1,4 @@
-"""Compute the fraction of the inputs' variance that reaches the outputs.  Deep ReLU networks with w_std = 1 lose it."""
+"""Compute the gain in variance from inputs to outputs.  Deep ReLU networks with w_std = 1 lose most of the variance."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SMALLEST_SILENT_GAIN = 1e-4
 def variance_gain(layer: s.Layer) -> float:
     """Return the factor by which the layers scale the variance, or nan for biases and layers not named below.
 
-    Weights contribute w_std^2; ReLU, LeakyReLU, Abs and Identity contribute E phi(z)^2; Flatten and pooling count as 1.
+    Factors: w_std^2 for weights; E phi(z)^2, z ~ N(0, 1), for ReLU, LeakyReLU, Abs, Identity; 1 for Flatten, pooling.
 
     >>> variance_gain(s.Sequential(s.Dense(8), s.ReLU(), s.Dense(8), s.ReLU(), s.Dense(1)))
     0.25
@@ -31,7 +31,7 @@ def variance_gain(layer: s.Layer) -> float:
 
 
 def warn_if_nothing_arrives(spec: s.Layer, parametrization: Parametrization) -> None:
-    """Issue a RuntimeWarning if NTK or Standard outputs start near zero, as in deep ReLU networks with w_std = 1."""
+    """Issue a RuntimeWarning if the outputs start near zero.  Only NTK and Standard networks are checked."""
     gain = variance_gain(spec) if isinstance(parametrization, (NTK, Standard)) else 1.0
     if gain < SMALLEST_SILENT_GAIN:
         warnings.warn(

@@ -2,7 +2,7 @@
 
     output pixel p reads  x[stride p - before + s],  s = 0 ... kernel - 1
 
-Pixels outside the image are zero (MaxPool ignores them) or, if circular, repeat it.  Kernels use the same windows.
+Pixels outside the image are zero (MaxPool ignores them) or, with circular padding, repeat the image.
 
 >>> rows = axis("Conv2d", 28, kernel=5, stride=2, padding="same")
 >>> rows, rows.out

@@ -32,7 +32,7 @@ SQRT2 = 2**0.5
 """The w_std of He et al. 2015, which preserves the variance through ReLU layers."""
 
 RELU, BATCH_NORM = ReLU(), BatchNorm()
-"""The default layers between layers with weights."""
+"""The default activation of `mlp` and the default normalisation of `wide_resnet`."""
 
 
 def mlp(
@@ -41,7 +41,7 @@ def mlp(
 ) -> Sequential:  # fmt: skip
     """Return an MLP with `depth` hidden layers of `width` features.  The defaults follow Lee et al. 2019.
 
-    P = (d + 1) n + (depth - 1) (n + 1) n + (n + 1) C for inputs (d,).  Raises ValueError for a depth or width < 1.
+    P = (d + 1) n + (depth - 1) (n + 1) n + (n + 1) C for d inputs, n = `width`.  Raises ValueError if depth or n < 1.
 
     >>> import minintk as mn
     >>> mn.Network(mlp(2, 50, 10), (64,)).size
@@ -57,7 +57,7 @@ def lenet5(width: int = 1, outputs: int = 10, *, padding: int = 2) -> Sequential
 
     Inputs are 28 x 28 x 1 images (padding 2, MNIST) or 32 x 32 x 3 images (padding 0, CIFAR-10).  The usual
     parametrization is `mn.PyTorch()`.  At w = 1, P = 61,706 for MNIST (all channels connected) and 62,006 for CIFAR-10,
-    as in PyTorch's tutorial.  Samarin et al. 2020 state "about 60k" and scale all channels and features by w.
+    as in PyTorch's tutorial.  Samarin et al. 2022 state "about 60k" and scale all channels and features by w.
 
     >>> import minintk as mn
     >>> mn.Network(lenet5(), (28, 28, 1)).size
@@ -71,7 +71,7 @@ def lenet(channels: int = 50, outputs: int = 10, *, padding: int = 2) -> Sequent
     """Return LeNet-5 with `channels` channels in each convolution, then 120, 84 and C features.
 
     This is the "slightly larger variant of LeNet" of the paper on iterative linearisation (2022), which gives only the
-    50 channels.  The rest follows `lenet5`.  Inputs are 28 x 28 x 1 (P = 224,984) or 32 x 32 x 3 images (padding 2).
+    50 channels.  The rest follows `lenet5`.  Inputs are images of 28 x 28 x 1 (P = 224,984) or 32 x 32 x 3 pixels.
 
     >>> import minintk as mn
     >>> mn.Network(lenet(50), (28, 28, 1)).size
@@ -93,7 +93,7 @@ def _lenet(channels: Sequence[int], features: Sequence[int], padding: int) -> Se
 def alexnet(width: int = 1, outputs: int = 1000) -> Sequential:
     """Return the single-column AlexNet of Krizhevsky 2014 as in torchvision, without dropout, for 224 x 224 x 3 images.
 
-    `width` multiplies all hidden channels and features.  Samarin et al. 2020 use C = 10 and widths 1 to 4.  The usual
+    `width` multiplies all hidden channels and features.  Samarin et al. 2022 use C = 10 and widths 1 to 4.  The usual
     parametrization is `mn.PyTorch()`.  P = 61,100,840 for width 1 and 1000 outputs, as in torchvision's documentation.
 
     >>> import minintk as mn
@@ -115,7 +115,7 @@ def alexnet(width: int = 1, outputs: int = 1000) -> Sequential:
 
 
 def geiger_cnn(channels: int, outputs: int = 1) -> Sequential:
-    """Return four 5 x 5 convolutions (ReLU, padding 1, strides 2, 1, 2, 1), global average pooling and Dense.
+    """Return a network of four 5 x 5 convolutions (ReLU, padding 1, strides 2, 1, 2, 1), GlobalAvgPool and Dense.
 
     Geiger et al. 2020, appendix B, use it for 28 x 28 images in the NTK parametrization.  Kernel size, padding and the
     lack of biases follow the authors' public code, but w_std = sqrt(2) replaces the code's scaling of ReLU.
@@ -141,7 +141,7 @@ def wide_resnet(
     """Return WRN-depth-k, depth = 6 N + 4 and k = `widen`, for 32 x 32 x 3 images (Zagoruyko and Komodakis 2016).
 
     The layers are a convolution with 16 channels, three groups of N residual blocks (16k, 32k, 64k channels), global
-    average pooling and Dense.  The last two groups have stride 2.  A block applies norm, ReLU and convolution twice,
+    average pooling and Dense.  Groups 2 and 3 begin with stride 2.  A block applies norm, ReLU and convolution twice,
     without biases.  If a block changes the shape, its shortcut is a 1 x 1 convolution after its first ReLU.
 
     norm : the layer before each ReLU: `BatchNorm()`, `LayerNorm()`, or None for no normalisation.
@@ -181,7 +181,7 @@ def myrtle(depth: int = 5, channels: int = 64, outputs: int = 10) -> Sequential:
     """Return Myrtle5, Myrtle7 or Myrtle10 (Shankar et al. 2020) for 32 x 32 x 3 images.
 
     The network has 3 x 3 convolutions with ReLU in three groups of [2, 1, 1], [2, 2, 2] or [3, 3, 3], each followed by
-    average pooling by 2.  Two more pools leave one pixel, and Dense follows.  w_std is sqrt(2), without biases.
+    average pooling by 2.  Two more pools leave one pixel, and Dense follows.  w_std is sqrt(2).  Biases are omitted.
     P = 9 n (3 + (depth - 2) n) + n C for n = `channels`.  Raises ValueError for other depths.
 
     >>> import minintk as mn

@@ -16,7 +16,7 @@ class Shift:
     """Shift every image by its own (dy, dx), uniform on {-pixels, ..., pixels}^2, and fill the gaps with `fill`.
 
     x : (N, H, W, C).  fill : the background value, which is 0 unless the images were standardised.
-    Samarin et al. 2020 shift MNIST by up to 7 pixels, a quarter of the image's width.
+    Samarin et al. 2022 shift MNIST by up to 7 pixels, a quarter of the image's width.
 
     >>> x = np.arange(1.0, 10.0).reshape(1, 3, 3, 1)
     >>> Shift(1)(x, np.array([[1, -1]]))[0, :, :, 0]

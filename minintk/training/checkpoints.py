@@ -159,7 +159,7 @@ LARGEST = {"pos": 624, "buffer_pos": 4, "has_uint32": 1, "uinteger": 2**32 - 1}
 
 
 def _check_generator(state: Any) -> None:
-    """Raise ValueError unless NumPy's generator accepts this state.  Other generators check their states themselves."""
+    """Raise ValueError unless this is a valid state of a NumPy generator.  Do not check states of other generators."""
     if not isinstance(state, dict) or not isinstance(kind := state.get("bit_generator"), str):
         raise ValueError("its rng is not the state of a generator")
     if kind in GENERATORS and _form(state) != _form(getattr(np.random, kind)(0).state):
@@ -202,7 +202,7 @@ def fingerprint(model: Model, theta: Array, x: Array, y: Array, **settings: Any)
 
 
 def check_fingerprint(path: str | os.PathLike[str], mine: Mapping[str, str], theirs: Any) -> None:
-    """Raise ValueError with a list of the differences unless the checkpoint's fingerprint, `theirs`, equals `mine`."""
+    """Raise ValueError with a list of the differences unless `theirs`, from the checkpoint, has all items of `mine`."""
     there = dict.fromkeys(mine) | (theirs if isinstance(theirs, dict) else {})
     if changed := [f"{name} {there[name]} there, {mine[name]} here" for name in mine if mine[name] != there[name]]:
         remedy = "Give the same arguments to resume it, or another folder to start over"

@@ -1,4 +1,4 @@
-"""Define `fit`, which runs `train` with held-out evaluation, a history, checkpoints and a progress bar."""
+"""Define `fit`, which trains like `train` and adds held-out evaluation, a history, checkpoints and a progress bar."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def fit(
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = False,
 ) -> Run:
-    """Train a model and return the `Run` with its history.  Arguments as in `train` (but no params and no resume), and:
+    """Train a model and return a `Run`.  The arguments are those of `train` without params and resume, and these:
 
     steps, epochs : the length of the run.  Pass one of the two.  An epoch has floor(N / batch_size) steps.
     every : steps between two rows of the history, by default one epoch or, without batch_size, 1/100 of the run.
@@ -76,8 +76,8 @@ def fit(
         run (on the same machine, libraries and number of threads).  A larger number of steps extends the run.
     progress : if True, print a line for each row and the remaining time to stderr.
 
-    Before the first step, raises ValueError if the checkpoint is damaged or belongs to another run (other model, theta,
-    data or settings), and RuntimeError if another process uses the folder.  For other errors, see `train`.
+    Before the first step, raises ValueError if the checkpoint is damaged or is from a run with another model, theta,
+    data or settings, and RuntimeError if another process uses the folder.  For other errors, see `train`.
 
     >>> import minintk as mn
     >>> train, test = mn.datasets.digits().split(300, 100, np.random.default_rng(0))
@@ -162,7 +162,7 @@ class _Folder:
         self.claim = claim_or_say_who(self.path / CLAIM_FILE, f"fit(checkpoint={str(path)!r})")
 
     def load(self, like: Array) -> tuple[State | None, dict[str, Any]]:
-        """Load (state, `_Record.about`), or (None, {}) if there is none.  Raise ValueError if it is another run's."""
+        """Load (state, `_Record.about`), or (None, {}) without a checkpoint.  Raise ValueError if it does not fit."""
         for name in (CHECKPOINT_FILE, HISTORY_FILE):
             remove_parts(self.path / name)
         path = self.path / CHECKPOINT_FILE
@@ -179,7 +179,7 @@ class _Folder:
         xp = array_namespace(run.theta)
         if not bool(xp.isfinite(xp.sum(run.theta))):  # the next loss would show this only after the file is overwritten
             raise FloatingPointError(f"training diverged: theta is no longer finite at step {run.step}")
-        record.history.save(self.path / HISTORY_FILE)  # first, as a call that finds the final checkpoint writes nothing
+        record.history.save(self.path / HISTORY_FILE)  # first: a call that finds the final checkpoint writes no files
         save(self.path / CHECKPOINT_FILE, run.state(), {"run": self.identity, **record.about()})
 
 

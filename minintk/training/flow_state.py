@@ -64,7 +64,7 @@ class WeightSpace:
 
 
 class FrozenKernel:
-    """A flow of outputs, s = f : ([E], M, C) on all points, N training points first, and g = K dL/df, K constant."""
+    """A flow of outputs, s = f : ([E], M, C) on M points, of which the first N are training points, and g = K dL/df."""
 
     ndims: ClassVar[int] = 2
 

@@ -2,12 +2,12 @@
 
     gradient flow      theta' = -grad L
     momentum flow      theta' = v,   v' = -(v + grad L) / tau        with tau constant, or tau = t / mu
-    stochastic flow    either flow with gradients of batches of b examples.  In each step dt, b is chosen so that the
-                       temperature T = dt/b (1 - (b - 1)/(N - 1)) is constant
+    stochastic flow    either of these, with gradients on batches of b examples.  For each step dt, b is chosen so that
+                       the temperature T = dt/b (1 - (b - 1)/(N - 1)) is constant
     frozen kernel      f' = -K dL/df instead of theta' = -grad L, on training and test points together
 
 Gradient descent approximates gradient flow at time t = lr x steps.  Gradient flow is the limit tau -> 0 of momentum
-flow, and T = 0 means b = N.  See Geiger et al. 2020, eq. (6) and appendices A and C.
+flow.  At T = 0, each step uses all N examples.  See Geiger et al. 2020, eq. (6) and appendices A and C.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Define the settings of a flow, and two ways to integrate it.
 
-    explicit steps     s <- s + dt v,   v <- a v - (1 - a) g          with dt chosen by `Steps`
+    explicit steps     v <- a v - (1 - a) g,   s <- s + dt v          with dt chosen by `Steps`
     an ODE solver      s' = v,  v' = -(v + g) / tau,   or s' = -g     with SciPy's solvers
 
 A system of `minintk.training.flow_state` defines s and g.
@@ -35,11 +35,11 @@ class Steps:
 
     With a small alpha, weights can grow while outputs hardly change.  The first step therefore changes J' y by at most
     a fraction 2 `early`.  Until all moving networks' outputs have changed by 0.1 in total, the next dt is at most the
-    larger of (1 + `early`) dt and `early` t.  Meanwhile, no step changes outputs by more than twice this total so far.
-    In a test with alpha = 1/4000, the time until the loss halves has an error below 0.6 %, or above 6 % with early = 1.
+    larger of (1 + `early`) dt and `early` t.  Meanwhile, no step changes outputs by more than twice their total change.
+    In a test with alpha = 1/4000, the time until the loss halves had an error below 0.6 % (above 6 % with early = 1).
 
-    One step of length dt keeps the gradient g at its initial value and solves for v exactly: v <- a v - (1 - a) g,
-    theta <- theta + dt v.  Here, `a` is e^(-dt/tau), or (t/(t + dt))^mu if tau = t/mu, or 0 for gradient flow.
+    One step keeps the gradient g constant and solves for v exactly: v <- a v - (1 - a) g, theta <- theta + dt v.
+    Here, `a` is e^(-dt/tau), or (t/(t + dt))^mu if tau = t/mu, or 0 for gradient flow.
     """
 
     low: float = 1e-4
@@ -57,8 +57,8 @@ class Steps:
 class Solver:
     """SciPy's adaptive Runge-Kutta solvers with a given accuracy, for smooth losses on full batches.
 
-    rtol, atol : a step's error, divided by atol + rtol |value| in each entry of the state, has an rms below 1.
-    States are copied to the host in float64.  For tau = t/mu, stability limits dt to about 3 t/mu; use `Steps` instead.
+    rtol, atol : the errors of a step, each divided by atol + rtol |value|, have a root mean square below 1.
+    States are copied to the host in float64.  For tau = t/mu, stability limits dt to about 6 t/mu; prefer `Steps`.
     """
 
     rtol: float = 1e-8
@@ -76,8 +76,8 @@ class Solver:
 class Moment:
     """The state of a flow at time t.
 
-    theta : ([E], P), or None in a kernel flow.  f : ([E], N, C) on the training set, or ([E], M, C) on all points in a
-    kernel flow.  loss : () or (E,), on the training set.  steps : the number of steps so far.  dt, batch_size : the
+    theta : ([E], P), or None in a kernel flow.  f : ([E], N, C) on the training set, or ([E], M, C) on all M points in
+    a kernel flow.  loss : () or (E,), on the training set.  steps : the number of steps so far.  dt, batch_size : the
     length of the latest step and its number of examples.  ended : True if every member's loss is exactly zero, which
     ends the flow.  state : for `flow(..., resume=state)`, or None with by=Solver(...).  Its memory is the velocity v.
     kernel : ([E], M, C, M, C), the tangent kernel of a `hierarchy`, or None for other flows.
@@ -157,19 +157,19 @@ class FlowSettings:
         return self.mu / t if self.mu is not None and t > 0 else 0.0
 
     def batch(self, h: float, N: int) -> int:
-        """Return b with T = h/b (1 - (b-1)/(N-1)), rounded, at least 1, or N if T = 0 (Geiger et al. 2020, eq. 19)."""
+        """Return b >= 1, rounded, with T = h/b (1 - (b-1)/(N-1)), or b = N if T = 0 (Geiger et al. 2020, eq. 19)."""
         return N if self.temperature == 0 else max(1, round(N / (self.temperature / h * (N - 1) + 1)))
 
 
 def run_flow(system: System, s: Array, y: Array, settings: FlowSettings) -> Iterator[Moment]:
-    """Yield the moments of a flow from s; s can be overwritten.  Raise ValueError if `resume` is from another flow."""
+    """Yield the moments of a flow that starts at s.  Raise ValueError if `resume` is from another flow."""
     if isinstance(settings.by, Solver):
         return _by_solver(system, s, y, settings, settings.by)
     return SteppedFlow(system, s, y, settings, settings.by).moments()
 
 
 def _value(loss: Loss, f: Array, y: Array, t: float) -> tuple[Array, bool]:
-    """Return (loss, True if all members' losses are exactly zero).  Raise FloatingPointError for NaN or inf."""
+    """Return (loss, True if the loss `ends` and is zero for all members).  Raise FloatingPointError for NaN or inf."""
     xp = array_namespace(f)
     value = loss(f, y)
     if not bool(xp.all(xp.isfinite(value))):
@@ -180,7 +180,7 @@ def _value(loss: Loss, f: Array, y: Array, t: float) -> tuple[Array, bool]:
 MAX_HALVINGS = 200
 """After this many halvings of dt in a row, any remaining change of the outputs must be a rounding error."""
 HUGE = 1e60
-"""The largest length of the first step, used if the outputs do not change."""
+"""The first step is not doubled beyond this length, even if the outputs do not change."""
 TRAVELLED = 0.1
 """Once the outputs have moved this far in total, the bounds on their changes suffice to resolve the flow."""
 
@@ -188,8 +188,8 @@ TRAVELLED = 0.1
 class SteppedFlow:
     """A flow in progress, integrated by `Steps`.
 
-    dt : the next step's length, unless a reported time comes first.  path : () or (E,), each network's largest output
-    change, summed over steps.  h, b : the last step's length and batch size.  seen : examples since a full evaluation.
+    dt : the next step's length, unless a reported time comes first.  path : () or (E,), the sum over steps of each
+    network's largest output change.  h, b : the last step's length and batch size.  seen : examples since `_look`.
     """
 
     def __init__(self, system: System, s: Array, y: Array, settings: FlowSettings, by: Steps) -> None:
@@ -231,7 +231,7 @@ class SteppedFlow:
             self.rng.bit_generator.state = state.rng
 
     def moments(self) -> Iterator[Moment]:
-        """Yield the moments from the current one to that at the last of `times`, or to the end of the flow."""
+        """Yield the current moment and all later ones, up to the last of `times` or the end of the flow."""
         self._look()
         yield self._moment()
         for goal in self.settings.times:
@@ -276,7 +276,7 @@ class SteppedFlow:
             self.value, self.ended = _value(loss, self.f, self.y, self.t)
 
     def _choose(self, goal: float) -> tuple[Array | None, Array, Array]:
-        """Take a step, halved until `Steps` accepts it, and return (examples, velocity, changes of the outputs)."""
+        """Take a step whose length `Steps` accepts, and return (examples, velocity, changes of the outputs)."""
         xp, settings, high = array_namespace(self.s), self.settings, self.by.high
         order = None if self.rng is None else self.rng.permutation(self.N)
         at, y, halvings, growing, cotangent = None, self.y, 0, self.steps == 0, settings.loss.cotangent
@@ -308,7 +308,7 @@ class SteppedFlow:
         return at, v, changes
 
     def _resolved(self, s: Array, at: Array | None, y: Array) -> bool:
-        """True if J' y, the gradient of the outputs along y, changed by at most a fraction 2 `early`."""
+        """True if J' y, the gradient of the outputs along y, changes by at most a fraction 2 `early` up to s."""
         xp, axes = array_namespace(s), tuple(range(self.value.ndim, s.ndim))
         systems = self.system, self.system.after(s)
         here, there = (one.learn(a, at, y, lambda f, y: 0 * f + y)[1] for one, a in zip(systems, (self.s, s)))

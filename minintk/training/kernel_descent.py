@@ -1,8 +1,8 @@
 """Run gradient descent on a frozen kernel in discrete steps, with any loss, momentum, schedules and mini-batches.
 
-If a linearised network f = f_0 + J (theta - theta_0) is trained with learning-rate scales S, then theta = theta_0 +
-S J' a at every step.  Hence f = f_0 + K a with K = J S J', and the scaled gradient is S J' u with u = dL/df.  An
-optimiser that is linear in the gradient can therefore update the coefficients `a`, with u instead of S J' u.
+If a linearised network f = f_0 + J (theta - theta_0) is trained by SGD with learning-rate scales S, then theta =
+theta_0 + S J' a at every step, for some coefficients `a`.  Hence f = f_0 + K a with K = J S J'.  The scaled gradient is
+S J' u with u = dL/df.  SGD is linear in the gradient, so it can update `a` with u instead of theta with S J' u.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class FromKernel(Model):
         return self.f0[..., J.at, :] + J.push(theta), J
 
     def times(self, k: Array, a: Array) -> Array:
-        """Return the product k a : ([K], [E], M, C) for rows k of the kernel."""
+        """Return the product k a : (..., M, C), where k contains M rows of the kernel."""
         return product(k, a.reshape((*a.shape[:-1], self.N, self.outputs)), self.full)
 
     def __repr__(self) -> str:
@@ -135,7 +135,7 @@ class FromKernel(Model):
 
 
 class InCoefficients(Jacobian):
-    """The Jacobian in the metric K: J v = K v on the rows `at` and J' u = u, so that J J' dL/df = K dL/df."""
+    """The Jacobian in the metric K.  On the rows `at`, J v = K v and J' u = u, so that J J' dL/df = K dL/df."""
 
     def __init__(self, model: FromKernel, theta: Array, x: Array) -> None:
         self.model, self.size, self.like = model, model.size, theta

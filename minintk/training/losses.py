@@ -143,7 +143,7 @@ class MeanSquared(_Squares):
 
 @dataclass(frozen=True)
 class SumOfSquares(_Squares):
-    """L = 1/N sum_n |f_n - y_n|^2,   dL/df = 2 (f - y) / N,   as in Samarin et al. 2020, without the factor 1/2.
+    """L = 1/N sum_n |f_n - y_n|^2,   dL/df = 2 (f - y) / N,   as in Samarin et al. 2022, without the factor 1/2.
 
     >>> import numpy as np
     >>> float(sum_of_squares(np.array([[1.0], [3.0]]), np.array([[0.0], [0.0]])))

@@ -5,8 +5,8 @@
     Adam        first and second moments       theta <- theta - lr (s m^ / (sqrt(r^) + eps) + weight_decay u)
 
 g is the gradient, and s contains the learning-rate scale of each parameter.  u is theta, or theta - theta_0 with
-`towards=theta_0`.  Weight decay is not multiplied by s, so that it is the same in equivalent parametrizations.  For
-g = v = 0, a step of SGD or Adam multiplies u by 1 - lr weight_decay.  Frozen tensors (s = 0) do not decay.
+`towards=theta_0`.  Weight decay is not multiplied by s, so that it is the same in equivalent parametrizations.  If g
+and the memory are 0, a step of SGD or Adam multiplies u by 1 - lr weight_decay.  Frozen tensors (s = 0) do not decay.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Optimizer(ABC):
         return time(self.lr, steps)
 
     def check(self, theta: Array, steps: int) -> None:
-        """Raise an error if `towards` does not match theta or is not finite, or if a step has lr weight_decay >= 1."""
+        """Raise an error if `towards` does not match theta or is not finite, or if lr weight_decay >= 1 at any step."""
         if self.weight_decay and isinstance(self.lr, Schedule):
             _check_decay(self, max(map(self.lr, range(steps)), default=0.0))
         if (a := self.towards) is None:
@@ -257,7 +257,7 @@ class Adam(Optimizer):
 
 
 def _changed(optimizer: Any, **values: Any) -> Any:
-    """Return a copy of the optimiser with these values of its fields, which are not checked."""
+    """Return a copy of the optimiser with these values of its fields.  The values are not checked."""
     other = copy(optimizer)
     vars(other).update(values)
     return other
@@ -276,7 +276,7 @@ def _in_pieces(work: Callable[[slice], None], theta: Array) -> None:
 
 
 def _check_decay(optimizer: Any, lr: float) -> None:
-    """Raise ValueError unless 1 - lr weight_decay > 0, the factor of the weights in a step without gradient."""
+    """Raise ValueError unless 1 - lr weight_decay > 0.  A step with zero gradient multiplies the weights by it."""
     if not lr * float(optimizer.weight_decay) < 1:
         what = f"a step at lr={lr:g} with weight_decay={optimizer.weight_decay:g} multiplies the weights by"
         found = f"1 - lr weight_decay = {1 - lr * optimizer.weight_decay:.3g}"

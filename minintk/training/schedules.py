@@ -1,8 +1,8 @@
-"""Define learning-rate schedules, which return the rate of each step and the time t, the sum of the rates:
+"""Define learning-rate schedules.  They return the rate of each step, and the time t, which is the sum of the rates:
 
     lr(s)  for step s = 0, 1, ...          t(n) = sum_{s < n} lr(s)
 
-t corresponds to the time of gradient flow.  Any learning rate can be a schedule, as in ``mn.SGD(lr=...)``.
+t corresponds to the time of gradient flow.  Every optimiser accepts a schedule as its learning rate, lr.
 
 >>> lr = WarmUp(2, then=StepDecay(0.4, every=3, factor=0.5))
 >>> [round(lr(step), 6) for step in range(7)]
@@ -21,7 +21,7 @@ from minintk.validate import number, whole
 
 
 class Schedule(ABC):
-    """Base class of schedules.  A subclass is a frozen dataclass with `__call__`, the rate of a step."""
+    """Base class of schedules.  A subclass is a frozen dataclass whose `__call__` returns the rate of a step."""
 
     __slots__ = ()
 
@@ -46,7 +46,7 @@ def time(lr: float | Schedule, steps: int) -> float:
 
 @dataclass(frozen=True)
 class StepDecay(Schedule):
-    """lr(s) = lr factor^floor(s / every).   Samarin et al. 2020 use factor 0.1 every 30 epochs on CIFAR-10.
+    """lr(s) = lr factor^floor(s / every).   Samarin et al. 2022 use factor 0.1 every 30 epochs on CIFAR-10.
 
     >>> [StepDecay(1.0, every=2, factor=0.5)(s) for s in range(5)]
     [1.0, 1.0, 0.5, 0.5, 0.25]

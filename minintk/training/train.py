@@ -1,6 +1,6 @@
 """Train any model, or the members of an ensemble in parallel, and yield snapshots.
 
-One step is  f, J = model.linearize(theta, x);  theta <- optimiser(theta, J' dL/df).
+One step computes f and its Jacobian J at theta, and updates theta <- optimiser(theta, J' dL/df).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from minintk.training.schedules import rate
 from minintk.validate import whole
 
 GROWN = 1000.0
-"""`train` warns of divergence if the loss exceeds its first value, and that at f = 0, by more than this factor."""
+"""`train` warns of divergence if the loss exceeds both its first value and its value at f = 0 by this factor."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -55,8 +55,8 @@ class State:
 class Snapshot:
     """The state and the results of a run after `step` steps.
 
-    t : lr x steps, or the sum of the rates so far if lr is a schedule.  theta : ([E], P), a copy.
-    loss : () or (E,), and f : ([E], B, C), on the next batch (on all examples if training is full batch).
+    t : lr x steps, or the sum of the rates so far if lr is a schedule.  theta : ([E], P), not changed by later steps.
+    loss : () or (E,), and f : ([E], B, C), both on the next batch of B examples (on all examples without batch_size).
     model : the model, with its current anchor if the anchor changes.  state : for `train(..., resume=state)`.
     """
 
@@ -101,7 +101,7 @@ def train(
     not copied, as they can be large or a `numpy.memmap`.  Do not change them until the run is over.
     batch_size : the number of examples per step, N by default.  `rng` shuffles the examples for every epoch.  An epoch
     has floor(N / batch_size) steps, and omits the last N mod batch_size examples of the shuffled order.
-    lr_scales : {tensor name: scale}, instead of the parametrization's scales of these tensors.  0 freezes a tensor.
+    lr_scales : {tensor name: scale}, which replaces the parametrization's scale of each tensor.  0 freezes a tensor.
     params : the trained parameters, as for `ntk`.  augment : `Shift(7)` shifts the images of every batch at random.
     resume : the state of a snapshot of the same run.  `rng` is restored, and later snapshots have the same bits as in
     an uninterrupted run.  `minintk.training.checkpoints` saves states.  `fit` saves and resumes automatically.
@@ -199,7 +199,7 @@ class Descent:
         return State(self.step, theta, memory, self.batches.state(self.step), self.model.anchors())
 
     def restore(self, state: State) -> None:
-        """Continue from this state.  Raise TypeError or ValueError unless its arrays have the forms of this run's."""
+        """Continue from this state.  Raise TypeError or ValueError unless it fits this run (see `check_state`)."""
         check_state(state, self.theta, self.memory, self.model.anchors())
         xp = array_namespace(self.theta, state.theta)
         self.step, self.theta = state.step, xp.asarray(state.theta, copy=True)
@@ -208,9 +208,9 @@ class Descent:
         self.batches.restore(state.rng)
 
     def advance(self, *, learn: bool = True, check: bool = False) -> tuple[Array, Array]:
-        """Return (f, loss) of the next batch at theta, ([E], B, C) and () or (E,); then, if `learn`, take one step.
+        """Evaluate (f, loss) on the next batch, ([E], B, C) and () or (E,), take one step if `learn`, and return both.
 
-        Raises FloatingPointError if the loss is not finite.  On a GPU, this is checked every 50 steps, and if `check`.
+        Raises FloatingPointError if the loss is not finite.  On a GPU, it is read only every 50 steps, or if `check`.
         """
         xp = array_namespace(self.theta)
         xb, yb = self.batches(self.step)
@@ -255,7 +255,7 @@ class Descent:
         return f, value
 
     def _check_written(self, gradient: Array, value: Array) -> None:
-        """Raise TypeError for a tensor whose gradient is NaN, because its layer did not write it.  value : the loss."""
+        """Raise TypeError if a gradient still contains NaN: its layer did not write it.  value : the loss."""
         xp, layout = array_namespace(gradient), self.model.layout
         for t in layout.tensors if bool(xp.all(xp.isfinite(value))) else ():
             if bool(xp.any(xp.isnan(gradient[..., layout.slices[t.name]]))):
@@ -263,7 +263,7 @@ class Descent:
 
 
 def check_state(state: State, theta: Array, memory: Array | None, anchors: Mapping[str, Array]) -> None:
-    """Raise TypeError or ValueError unless the arrays of `state` have the shapes and dtypes of this run's."""
+    """Raise TypeError for anything but a State, or ValueError unless its shapes and theta's dtype are this run's."""
     if not isinstance(state, State):
         raise TypeError(f"resume expects the state of a snapshot or a moment, snap.state, got {state!r}")
     expected = _form(theta, memory, anchors)
@@ -272,14 +272,14 @@ def check_state(state: State, theta: Array, memory: Array | None, anchors: Mappi
 
 
 def _form(theta: Array, memory: Array | None, anchors: Mapping[str, Array]) -> str:
-    """Return the shapes and the dtype of a state's arrays as text."""
+    """Return the shapes of a state's arrays and the dtype of theta as text."""
     momentum = "no momentum" if memory is None else f"momentum {tuple(memory.shape)}"
     others = {name: tuple(a.shape) for name, a in sorted(anchors.items())}
     return f"theta {tuple(theta.shape)} {theta.dtype} and {momentum}" + (f", anchors {others}" if others else "")
 
 
 def member_slices(model: Model, theta: Array, N: int) -> list[slice]:
-    """Return slices of the ensemble: a member, or as many as a core's cache holds; one slice on a GPU or without E."""
+    """Slice the ensemble into groups that fit a core's cache if possible.  Return one slice on a GPU or without E."""
     if theta.ndim == 1 or not on_host(array_namespace(theta)):
         return [slice(None)]
     E, P = theta.shape
@@ -290,17 +290,17 @@ def member_slices(model: Model, theta: Array, N: int) -> list[slice]:
 
 
 def warn_if_unstable(run: Descent, stacklevel: int = 3) -> None:
-    """Warn if a squared loss cannot converge at this learning rate, given the tangent kernel at the start.
+    """Warn if a squared loss cannot converge at the initial learning rate, given the tangent kernel at the start.
 
-    Full batches diverge for lr > reach N / (c lambda_max): lambda_max is the largest eigenvalue of J S J', reach that
-    of the optimiser (2 (1 + momentum) for heavy ball), c the loss's curvature (1 for mn.mse).  In a direction of mean
-    curvature lambda, batches of b have curvatures of variance lambda s.  Training is stable in mean square up to
+    Full batches diverge for lr > reach N / (c lambda_max).  lambda_max is the largest eigenvalue of J S J', `reach` is
+    2 (1 + momentum) for heavy ball, and c is the loss's curvature (1 for mn.mse).  In a direction of mean curvature
+    lambda, the curvature of batches of b examples has the variance lambda s.  Training is stable in mean square up to
 
         1 / lr = c (lambda / reach + s / (2 (1 - momentum))),    s = (k - lambda) (1/b - 1/N),    k = mean |J_n|^2
 
-    at the worst lambda from 0 to lambda_max / N.  k and lambda_max are estimated on one batch.  Linearised networks
-    diverged at .8 to 1.5 times that rate (b = 2 to 32, momentum 0 and .9), so we warn at 1.5 times.  The cost is 3
-    Lanczos steps on a batch (8 above half the rate) and, if b < N, on each of 4 examples.  For a schedule, lr is lr(0).
+    at the worst lambda from 0 to lambda_max / N.  k and lambda_max are estimated on one batch.  If b < N, we warn above
+    1.5 times this rate, as linearised networks diverged at .8 to 1.5 times it (b = 2 to 32, momentum 0 and .9).  This
+    takes 3 Lanczos steps on a batch (more above half the rate) and, if b < N, on each of up to 4 examples.
     """
     curvature, batches, reach = run.loss.curvature, run.batches, run.optimizer.reach
     full, lr = batches.size == batches.x.shape[0], rate(run.optimizer.lr, 0)
@@ -337,7 +337,7 @@ def _inverse_rate(run: Descent, reach: float, clear: float) -> float:
 
 
 def _largest_eigenvalue(model: Model, theta: Array, x: Array, scales: Array | None, clear: float) -> float:
-    """Return a lower bound on lambda_max of J S J' by three Lanczos steps (eight above `clear`), or 0 if not finite."""
+    """Return a lower bound on lambda_max of J S J' by three Lanczos steps (more above `clear`), or 0 if not finite."""
     with np.errstate(over="ignore", invalid="ignore"), suppress(ValueError):  # eigvalsh and cotangents can raise it
         f, J = model.forward(theta, x)
 

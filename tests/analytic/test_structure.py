@@ -185,7 +185,7 @@ def test_products_of_features_that_differ_in_variance() -> None:
 def test_derivatives_in_the_scales() -> None:
     """Compare the derivatives of sums, products and concatenations with kernels of scaled specs.
 
-    The differences in this test have a step ten times as large as the library's.
+    The finite differences in this test have a step ten times as large as the library's.
     """
     x = inputs()
     for kind in (mn.Sum, mn.Product, mn.Concat):
@@ -211,7 +211,7 @@ DROP = mn.Dropout(0.3)
     ],
 )
 def test_masks_on_images(layers: tuple[mn.spec.Layer, ...]) -> None:
-    """Every pixel of every image has its own masks, even if two images are equal."""
+    """Every pixel of every image has a mask of its own, even if two images are equal."""
     x = images()
     k = an.kernel(mn.Sequential(conv(), *layers, dense(1)))
     truth = image_kernels(k.spec, x)

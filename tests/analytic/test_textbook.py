@@ -40,8 +40,8 @@ def angle_error(delta: float, K: Array) -> Array:
     """Return the error of arccos if its argument, K / sqrt(q q'), has error delta.
 
     The error is 0 on the diagonal, where the argument is 1. In the worst case, at c = 1, |arccos c - arccos c'| <=
-    (pi/2) sqrt(2 |c - c'|). Away from c = 1, the error is |c - c'| / sin a, times five where the two bounds are
-    similar.
+    (pi/2) sqrt(2 |c - c'|). Away from c = 1, the error is |c - c'| / sin a. A factor of 5 covers the range where
+    the two bounds are similar.
     """
     norm = np.sqrt(np.outer(K.diagonal(), K.diagonal()))
     c = np.clip(K / np.where(norm > 0, norm, 1), -1, 1)
@@ -160,7 +160,7 @@ def window(draw: st.DrawFn, shape: tuple[int, ...], make: Callable[..., mn.spec.
 
 @st.composite
 def image_chains(draw: st.DrawFn, shape: tuple[int, ...] = (3, 4, 3)) -> mn.Sequential:
-    """Draw convolutions, activations and poolings behind some ReLUs. The output is flattened, pooled or an image."""
+    """Draw convolutions, activations and poolings after some ReLUs. The output is flattened, pooled or an image."""
     layers: list[mn.spec.Layer] = []
     for _ in range(draw(st.integers(1, 2))):
         scales = draw(weights())
@@ -179,9 +179,9 @@ ERF_SPREAD = 10.0
 
 
 def image_bounds(spec: mn.Sequential) -> tuple[float, float]:
-    """Return `bounds` with every angle at its worst, pi/2 sqrt(2 delta), and sums over windows of up to 16 pixels.
+    """Return `bounds` for the largest angle errors, pi/2 sqrt(2 delta), and sums over windows of up to 16 pixels.
 
-    Behind ReLU all covariances are positive, so the variance of a mean over k pixels is at least 1/k of theirs. Pooling
+    After ReLU, all covariances are positive, so the variance of a mean over k pixels is at least 1/k of theirs. Pooling
     therefore multiplies relative errors by at most k.
     """
     delta, tau = EPS * (3 + ROUNDINGS), 0.0

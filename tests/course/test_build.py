@@ -1,4 +1,4 @@
-"""Test the files that students receive, and the parts of every assignment's folder."""
+"""Test the files that students and instructors receive, and the parts of every assignment's folder."""
 
 import ast
 import json

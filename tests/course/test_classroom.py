@@ -1,4 +1,4 @@
-"""Test the grading of a class into one table: a tiny class, thirty hand-ins of one assignment, and copied hand-ins."""
+"""Test that the hand-ins of a class are graded into one table: a tiny class, thirty hand-ins, and copied hand-ins."""
 
 import csv
 import json
@@ -59,7 +59,7 @@ def test_a_class_becomes_one_table(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_a_class_is_graded_in_the_variants_it_was_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Both programs refuse another kind of variants than was handed out, because right answers would lose points."""
+    """Both programs refuse variants of another kind than those handed out, because right answers would lose points."""
     secret, names = tmp_path / "secret.txt", tmp_path / "names.txt"
     secret.write_text("a secret")
     names.write_text("ada")

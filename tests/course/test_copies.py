@@ -1,4 +1,4 @@
-"""Test that a published solution earns nothing, and a neighbour's solution at most half of the points."""
+"""Test that the published solution earns nothing, and that a neighbour's solution earns at most half of the points."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,15 +18,15 @@ SAME = {
     "hw5": {"fit", "verdict", "law of width", "law of scale"},
     "hw6": {"convention", "initial sizes", "learning rates", "shift", "initial weights", "best rate"},
 }
-"""Exercises whose answers are the same for two students if their layouts and conventions also agree.
+"""Exercises whose answers can be equal for two students, namely if their layouts and conventions agree.
 
-The gain cancels in the quotient "experiment" of hw3, and the laws of hw5 are exponents."""
+In hw3, the gain cancels in the quotient "experiment". In hw5, the laws are exponents."""
 
 HALF = {
     "hw1": {"network", "weights used twice"},
     "hw3": {"kernels", "kernels on hard inputs", "deep", "measurement"},
 }
-"""Exercises that earn half if the grader replaces the first function, which has the neighbour's numbers."""
+"""Exercises that earn half because the grader replaces the first function, which contains the neighbour's numbers."""
 
 
 def graded(folder: Path, text: str, seed: str) -> Grade:

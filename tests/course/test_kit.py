@@ -1,4 +1,4 @@
-"""Test that the unpacked Gradescope kit chooses the right variant and file, and always writes a results.json."""
+"""Test that the unpacked Gradescope kit chooses the right variant and file, and that it always writes results.json."""
 
 import json
 import re

@@ -20,7 +20,7 @@ from analytic.recursion.scalar_forms import FORMS
 
 HOMES = [Path(str(package.__file__)).parent for package in (minintk, analytic)]
 TARGETS = (70, 75, 80, 86, 89, 90)
-"""CUDA targets (sm_...), including V100, A100, H100 and H200. Tests use those that the compiler still supports."""
+"""CUDA targets (sm_...), including those of V100, A100, H100 and H200. Tests skip targets that NVRTC has dropped."""
 
 
 def compiler() -> Any:
@@ -41,7 +41,7 @@ needs_nvrtc = pytest.mark.skipif(NVRTC is None, reason="no NVRTC here: pip insta
 
 
 def compiled(source: str, option: str) -> tuple[str, bytes]:
-    """Return (PTX, machine code) for the target in `option`. Raises AssertionError with the compiler's messages."""
+    """Return (PTX, machine code) for the target in `option`. Raise AssertionError with the compiler's messages."""
     program, size = ctypes.c_void_p(), ctypes.c_size_t()
     assert NVRTC.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"k.cu", 0, None, None) == 0
     options = (ctypes.c_char_p * 2)(option.encode(), b"--std=c++17")
@@ -68,7 +68,7 @@ def targets() -> list[int]:
 
 
 def test_these_are_all() -> None:
-    """Only two files launch CUDA sources: planes from `gpu_kernels.source` and pairs from `gpu_vectors.source`."""
+    """Only `offsets` and `gpu_vectors` compile CUDA sources, from `gpu_kernels.source` and `gpu_vectors.source`."""
     call = re.compile(r"\b(?:ElementwiseKernel|raw_kernel|RawKernel|ReductionKernel|RawModule)\(")
     calls = {
         path.relative_to(home.parent).as_posix(): len(call.findall(path.read_text("utf-8")))
@@ -88,7 +88,7 @@ EVERY = (
         if name not in [prepared for prepared, *_ in PREPARED]
     ),
 )
-"""(name, count of numbers, count of constants) for each activation, all compiled in a single source."""
+"""(name, count of numbers, count of constants) of each formula for planes. A single source contains all of them."""
 
 
 OF_ROWS: tuple[tuple[str, int, int], ...] = (
@@ -102,11 +102,11 @@ OF_ROWS: tuple[tuple[str, int, int], ...] = (
         if form.rows is not FORMS["kinked"].rows
     ),
 )
-"""(name, count of numbers, count of constants) for each formula for vectors, all compiled in a single source."""
+"""(name, count of numbers, count of constants) of each formula for vectors. A single source contains all of them."""
 
 
 def in_double(ptx: str) -> Counter[str]:
-    """Count double-precision arithmetic by kind. Moves and conversions follow from it, so they are not counted."""
+    """Count the double-precision instructions of each kind, except moves and conversions."""
     return Counter(re.findall(r"\b(add|sub|mul|div|fma|sqrt|rcp|neg)[.a-z]*\.f64\b", ptx))
 
 
@@ -116,7 +116,7 @@ def in_double(ptx: str) -> Counter[str]:
 def test_planes_compile_for_every_target(dtype: str, tangent: bool) -> None:
     """In float32, only the read-out uses double precision.
 
-    The read-out consists of the product of the weights, its products with D and Theta, and two totals.
+    The read-out takes the product of the weights, its products with D and (for the NTK) Theta, and two totals.
     """
     for target in targets():
         ptx, code = compiled(gpu_kernels.source(dtype, EVERY, tangent=tangent), f"--gpu-architecture=sm_{target}")

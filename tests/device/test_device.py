@@ -1,4 +1,4 @@
-"""Compare computations of finite networks on every array library with NumPy: values, dtype, library of the results."""
+"""Compare finite networks on every array library with NumPy: the values, dtypes and libraries of the results."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def dtype(request: pytest.FixtureRequest) -> str:
 
 
 def agree(xp: Any, dtype: str, compute: Callable[[To], Any], digits_lost: float = 2.0) -> None:
-    """Check that compute(to) on the library agrees with NumPy up to 10^digits_lost roundings.
+    """Check that compute(to) on the library agrees with NumPy to 10^digits_lost eps of the largest entry.
 
-    The results must be arrays of the given library and dtype.
+    The results must be Python floats, or arrays of the given library and dtype.
     """
 
     def on(namespace: Any) -> Any:
@@ -279,7 +279,7 @@ def test_train_leaves_the_callers_arrays_alone(xp: Any) -> None:
 @settings(max_examples=few(12))
 @given(case=cases())
 def test_laws(library: str, case: Case) -> None:
-    """Random networks satisfy the laws of `minintk.testing`: adjoint, derivative, gram, blocks and ensembles."""
+    """Random networks satisfy all laws of `minintk.testing.check_model`, such as those of adjoints and ensembles."""
     theta, x = (to_library(a, namespace(library)) for a in (case.theta, case.x))
     testing.check_model(case.net, theta, x, case.rng)
 
@@ -302,7 +302,7 @@ IMAGES = {
 
 @pytest.mark.parametrize("name", IMAGES)
 def test_small_batches_on_images(xp: Any, dtype: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batches of images smaller than `THRESHOLDS.plain` are computed by the plain layers."""
+    """The plain layers, which compute batches of images below `THRESHOLDS.plain`, agree with NumPy."""
     monkeypatch.setattr(THRESHOLDS, "plain", inf)
     test_networks_on_images(xp, dtype, name, None)
 
@@ -401,10 +401,10 @@ def steps_taken(model: str, ensemble: int | None, batch_size: int | None, steps:
 @pytest.mark.skipif("standin" not in LIBRARIES, reason="counts are the stand-in's")
 @pytest.mark.parametrize(("model", "ensemble", "batch_size"), thinned(product(MODELS, (None, E), (None, 3))))
 def test_a_training_step_does_not_wait(model: str, ensemble: int | None, batch_size: int | None) -> None:
-    """Forty steps synchronise as often as twenty. An ensemble launches as many kernels as a single network.
+    """Forty steps synchronise as often as twenty. An ensemble launches few additional kernels.
 
-    Only the gradients of its four weight matrices need additional launches. These gradients are copied to their places
-    between the gradients of other layers.
+    In each step, one launch copies the gradients of each of the four weight matrices to their places between the
+    gradients of other layers.
     """
     few, many = (steps_taken(model, ensemble, batch_size, steps) for steps in (20, 40))
     assert many.synchronisations == few.synchronisations
@@ -416,9 +416,9 @@ def test_a_training_step_does_not_wait(model: str, ensemble: int | None, batch_s
 
 @pytest.mark.skipif("standin" not in LIBRARIES, reason="counts are the stand-in's")
 def test_kernels_wait_for_their_inputs_only() -> None:
-    """The checks of theta and x each wait for the device once.
+    """The checks of theta and x wait for the device at most once each.
 
-    The computation never waits, for any number of blocks.
+    The computation never waits, no matter how many blocks it takes.
     """
     xp = namespace("standin")
     net, theta, x, _, _ = data()

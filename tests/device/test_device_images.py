@@ -1,4 +1,4 @@
-"""Test that infinite convolutional kernels have NumPy's values, and the inputs' library and dtype."""
+"""Test that infinite-width convolutional kernels have NumPy's values, and the library and dtype of the inputs."""
 
 from __future__ import annotations
 

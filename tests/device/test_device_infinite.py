@@ -126,7 +126,7 @@ def test_samples(xp: Any) -> None:
 
 
 def test_a_singular_kernel_is_noticed(xp: Any) -> None:
-    """A duplicated example does not change the predictions. The likelihood, which has no limit, raises ValueError.
+    """A duplicated example does not change the predictions. The likelihood is undefined and raises ValueError.
 
     A GPU's solver does not report that the kernel is singular.
     """
@@ -170,7 +170,7 @@ def test_infinite_width_kernels(xp: Any, dtype: str, spec: mn.spec.Sequential) -
 
 @pytest.mark.parametrize("phi", [mn.Erf(), mn.GELU(), mn.Tanh()], ids=lambda phi: type(phi).__name__)
 def test_rows_of_very_different_norms(xp: Any, dtype: str, phi: mn.spec.Layer) -> None:
-    """The kernels equal NumPy's for rows whose norms differ by a factor of up to 3e6."""
+    """The kernels equal NumPy's for rows whose norms differ by factors of up to about 3e6."""
     x = regression()[0]
     x *= 10.0 ** np.linspace(-6, 0.5, len(x))[:, None]
     infinite = kernel(mn.Sequential(mn.Dense(8), phi, mn.Dense(1)))
@@ -178,7 +178,7 @@ def test_rows_of_very_different_norms(xp: Any, dtype: str, phi: mn.spec.Layer) -
 
 
 def test_steep_activations_and_the_error(xp: Any, dtype: str) -> None:
-    """The kernels and `Kernel.error` equal NumPy's near c = 1 and c = -1, where a truncated series would be wrong."""
+    """Kernels and `Kernel.error` equal NumPy's for correlations near 1 and -1, where a truncated series is wrong."""
     x = regression()[0]
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     x[1], x[2], x[3] = x[0], -x[0], x[0] + 1e-2 * x[4]
@@ -206,7 +206,7 @@ def test_feature_learning_limit(xp: Any, dtype: str) -> None:
 
 
 def test_width_correction(xp: Any, dtype: str) -> None:
-    """The computation runs on the host in float64, but the results have the library and dtype of the inputs."""
+    """The correction is computed on the host in float64, but has the library and dtype of the inputs."""
     x, x_test, y = regression()
     spec = mn.Sequential(mn.Dense(9, b_std=0.1), mn.Erf(), mn.Dense(9), mn.Erf(), mn.Dense(1))
 

@@ -1,4 +1,4 @@
-"""Test that the stand-in raises an error wherever a GPU would, because test_device.py relies on these errors."""
+"""Test that the stand-in raises the errors that CuPy would raise, because test_device.py relies on them."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_a_failed_factorisation_is_silent_as_on_a_gpu() -> None:
 
 @dataclass(frozen=True)
 class NumPyInside(mn.spec.Activation):
-    """An activation computed by NumPy's function, which is right on the host and wrong on a GPU."""
+    """An activation computed by NumPy's function, which works on the host but not on a GPU."""
 
 
 @dataclass(frozen=True)

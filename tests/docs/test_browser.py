@@ -157,7 +157,7 @@ def test_every_picture_is_there(browser: Any, address: str) -> None:
 
 
 def test_the_report_fits(tab: Any, tmp_path: Path) -> None:
-    """The report of a small run of verify fits on the page. The run is too small to decide anything."""
+    """The report of a run of `verify` fits on the page. The run is too small to decide anything."""
     from analytic import verify
 
     path = verify.write(verify.run(widths=(16, 32, 64), activations=["erf"], seeds=3), tmp_path / "report")
@@ -190,7 +190,7 @@ def test_a_formula_that_is_not_typeset_is_found(browser: Any) -> None:
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_every_slider_of_a_scene_redraws(tab: Any, address: str, dark: bool) -> None:
-    """A redraw takes less than 100 ms of computing time in the page's own thread.
+    """The positions of a slider draw different figures, in less than 100 ms each of the page's own processor time.
 
     Other programs on the machine do not affect this time.
     """

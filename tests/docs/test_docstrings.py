@@ -1,4 +1,4 @@
-"""Test the conversion of docstrings to documentation: no text is lost, split or mistaken for markup."""
+"""Test the conversion of docstrings to reStructuredText: no text is lost, split or mistaken for markup."""
 
 import importlib.util
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Test that figures of the notes exist, are small and are used, and that the course asks for all named functions."""
+"""Test that the figures of the notes exist, are small and are used, and that assignments ask for named functions."""
 
 import ast
 import re

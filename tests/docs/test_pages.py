@@ -82,7 +82,7 @@ class Article(HTMLParser):
 
 
 def articles() -> Iterator[tuple[str, Article]]:
-    """Yield (name, article) for each page, without navigation.
+    """Yield (name, parsed article) for each page, without the page's navigation.
 
     Source listings are excluded because they are one long <pre>.
     """
@@ -100,7 +100,7 @@ def places(path: Path) -> frozenset[str]:
 
 
 def broken(path: Path) -> Iterator[str]:
-    """Yield the links of a page whose target on the site, or the anchor in it, does not exist."""
+    """Yield those links of a page whose target, or whose anchor in the target, does not exist on the site."""
     for link in re.findall(r'\s(?:href|src)="([^"]*)"', path.read_text(encoding="utf-8")):
         parts = urlsplit(unescape(link))
         if parts.scheme or parts.netloc or link == "#":

@@ -1,4 +1,4 @@
-"""Test that each recorded scene has a frame for every position of its sliders, and that a script records it."""
+"""Test that scenes have a frame for every position of their sliders, and that a script reproduces the recording."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
     MININTK_TEST_ARRAYS=cupy python -m pytest tests/device/test_device.py         # numpy, standin or cupy
 
-NumPy and the stand-in are always available. CuPy is available if there is a GPU. Example of a test that runs once per
-library:
+NumPy and the stand-in are always available. CuPy is available if it is installed and finds a GPU. A test that
+runs once per library:
 
     @pytest.mark.parametrize("library", LIBRARIES)
     def test_something(library):
@@ -23,7 +23,7 @@ NAMES = ("numpy", "standin", "cupy")
 
 
 def namespace(library: str) -> Any:
-    """Return the array namespace of a library. For CuPy, raise RuntimeError if there is no GPU."""
+    """Return the array namespace of a library. Raise RuntimeError for CuPy if it finds no GPU."""
     if library not in NAMES:
         raise ValueError(f"{VARIABLE} expects one of {', '.join(NAMES)}, got {library!r}")
     return _standin if library == "standin" else device_namespace("gpu" if library == "cupy" else "cpu")

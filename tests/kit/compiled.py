@@ -1,4 +1,4 @@
-"""Run the GPU source of `minintk.arrays.raw_kernel` on NumPy arrays, compiled by this machine's C or C++ compiler.
+"""Compile GPU sources for `minintk.arrays.raw_kernel` as C or C++ on this machine, and run them on NumPy arrays.
 
 use_blocks(monkeypatch) makes the library compute planes in blocks of threads. COMPILER is None if no compiler is found.
 """
@@ -31,7 +31,7 @@ def compile_text(name: str, text: str, *flags: str) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         source, made = Path(folder) / name, Path(folder) / f"{name}.so"
         source.write_text(text)
-        # The flags prevent contraction of a * b + c and reordering, so every step is rounded as written.
+        # No contraction of a * b + c and no -ffast-math: each operation is rounded, in the order of the source.
         flags = ("-O1", "-ffp-contract=off", "-Wall", "-Werror", "-Wno-unused-variable", "-Wno-unknown-pragmas", *flags)
         done = subprocess.run(
             [COMPILER, *flags, "-shared", "-fPIC", str(source), "-o", str(made), "-lm"],
@@ -45,7 +45,7 @@ def compile_text(name: str, text: str, *flags: str) -> Any:
 def library(name: str, inputs: str, outputs: str, body: str, dtype: str) -> Any:
     """Compile the C function `run`, which executes the body for each entry i.
 
-    All arguments of `run` except the number of entries are pointers. The body writes an index only for raw arguments.
+    All arguments of `run` except the number of entries are pointers. In the body, only raw arguments have an index.
     """
     arguments, loads = [], []
     for kind, declared in (("const ", inputs), ("", outputs)):
@@ -97,13 +97,13 @@ class Kernel:
             wanted = np.dtype(np.int32) if ctype == "int" else dtype
             assert not isinstance(value, np.ndarray) or value.dtype == wanted, name
             a = np.asarray(value, dtype=wanted)
-            # Outputs get arrays of their own. CuPy passes references, so a source must not read inputs after writing.
+            # Outputs are new arrays. CuPy writes in place, so a body must not read an input after writing the output.
             a = np.ascontiguousarray(a if raw else np.broadcast_to(a, shape))
             kept.append(a)
             pointers.append(ctypes.c_void_p(a.ctypes.data))
         results = [np.empty(shape, dtype) for _ in outs]
         shared = [k for k, value in enumerate(ins) if any(value is out for out in outs)]
-        for k in shared:  # in-place arguments share memory with the output, as on the GPU
+        for k in shared:  # an input that is also an output shares its memory, as on the GPU
             which_out = next(n for n, out in enumerate(outs) if out is ins[k])
             results[which_out][...] = kept[k]
             pointers[k] = ctypes.c_void_p(results[which_out].ctypes.data)
@@ -218,7 +218,7 @@ class Blocks:
 
 
 class PairBlocks(Blocks):
-    """A kernel for pairs of vectors. It overwrites the pairs in place, so each call runs the threads in one order."""
+    """A kernel for pairs of vectors. It overwrites the pairs, so the order of the threads alternates between calls."""
 
     name = "pairs"
 
@@ -234,7 +234,7 @@ def blocks(xp: Any, name: str, source: str) -> Blocks:
 
 
 def use_blocks(patch: Any, edit: Callable[[str], str] = lambda source: source) -> Callable[..., Blocks]:
-    """Compute planes of NumPy arrays with the GPU code, in blocks, until `patch` ends. `edit` modifies the source."""
+    """Compute planes of NumPy arrays by blocks of GPU code until `patch` is undone. `edit` modifies the source."""
     from analytic.fast import gpu_kernels, offsets
     from analytic.fast import planes as plan
 
@@ -246,7 +246,7 @@ def use_blocks(patch: Any, edit: Callable[[str], str] = lambda source: source) -
 
 
 def use_pairs(patch: Any, edit: Callable[[str], str] = lambda source: source) -> None:
-    """Compute kernels of NumPy vectors with the GPU code until `patch` ends. `edit` modifies the source."""
+    """Compute kernels of NumPy vectors with the GPU code until `patch` is undone. `edit` modifies the source."""
     from analytic.fast import gpu_vectors
     from analytic.fast.accelerate import Faster
 

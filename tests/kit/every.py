@@ -1,4 +1,4 @@
-"""Find all subclasses of a base class in both packages, and build example layers of each layer class."""
+"""Find the public subclasses of a base class in minintk and analytic, and build examples of each layer class."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def every(base: Any) -> list[Any]:
 
 CONV, NUMBER = partial(mn.Conv2d, b_std=0.2), 0.6
 ARGUMENTS: dict[str, Any] = {"float": NUMBER, "int": 3, "tuple[float, ...]": (0.3, -0.8, 0.2, 0.1)}
-"""An argument for each type of field. A second example sets float fields with defaults to NUMBER (`low`: -NUMBER)."""
+"""Arguments by type of field (other types: Tanh()). A second example sets all floats to NUMBER (`low`: -NUMBER)."""
 
 MORE: dict[str, list[tuple[Any, tuple[int, ...]]]] = {
     "AvgPool": [
@@ -90,7 +90,7 @@ MORE: dict[str, list[tuple[Any, tuple[int, ...]]]] = {
 
 
 def type_of(field: Field[Any]) -> str:
-    """Return the type of a field as written, with or without `from __future__ import annotations`."""
+    """Return a field's annotation as a string, with or without `from __future__ import annotations`."""
     return field.type.__name__ if isinstance(field.type, type) and not get_args(field.type) else str(field.type)
 
 

@@ -2,8 +2,8 @@
 
     python3 make.py python -m tests.kit.fuzz 100000 [seed]
 
-Each file is a real file from `hostile.KINDS` in which some bytes are flipped, deleted, repeated or replaced by large
-numbers. The script prints how many files were read and refused, and exits with 1 after any other outcome.
+Each file is a real file from `hostile.KINDS` in which some bits are flipped, bytes are deleted or repeated, the end is
+cut off, or numbers of LARGE are written. The script prints all outcomes. It exits with 1 unless all are right.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from minintk.files.reading import Unreadable
 from tests.kit.hostile import KINDS, most, peak
 
 LARGE = b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\0\0\0\x80", b"999999999", b"1e999", b"\0", b"-1"
-"""Numbers that make a reader request too much memory, or too little."""
+"""Bytes that, read as a size, make a reader request too much memory, or too little."""
 
 MEASURED = 50
-"""Memory is traced for one in this many files only, because tracing makes reading five times slower."""
+"""Memory is traced only for one in this many files, because reading takes five times as long when traced."""
 
 
 def damaged(content: bytes, draw: random.Random) -> bytes:
@@ -60,7 +60,7 @@ def outcome(name: str, path: Path) -> str:
 
 
 def fuzz(count: int, seed: int) -> Counter[str]:
-    """Read `count` damaged files, and count outcomes. Outcomes that begin with "wrong" indicate bugs in a reader."""
+    """Read `count` damaged files, and count each outcome. An outcome that begins with "wrong" is a bug in a reader."""
     draw, seen, path = random.Random(seed), Counter[str](), Path(tempfile.mkdtemp()) / "file"
     for n in range(count):
         name = draw.choice(list(KINDS))

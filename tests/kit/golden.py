@@ -1,10 +1,10 @@
 """State the origin of recorded reference values, and recompute them in high precision, except those of torch.
 
-    python3 make.py python tests/kit/golden.py        recomputes these values, and compares
+    python3 make.py python tests/kit/golden.py        recomputes these values, and compares them
 
-Unless noted otherwise, neural-tangents 0.6.5 computed each number first, in float64. Each number is given here with ten
-decimals. Below, it is recomputed with mpmath in DIGITS digits, or in extended precision if it comes from
-`image_kernels`. The formulas are given here or in `oracles_kernels` and do not use the library.
+Unless noted otherwise, neural-tangents 0.6.5 computed each number first, in float64, and it is given with ten decimals.
+The functions below recompute it with mpmath in DIGITS digits, or in extended precision if they call `image_kernels`.
+The formulas are given here or in `oracles_kernels` and do not use the library.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ VECTORS: dict[str, tuple[mn.Sequential, tuple[float, ...]]] = {
         (1.0446439107, 2.6157797158, 36.6721139831, 93.1712953687),
     ),
 }
-"""Entry [0, 0] and the sum of the NNGP and of the NTK of infinite networks on XF1, XF2 ("one set": only on XF1)."""
+"""(NNGP[0, 0], its sum, NTK[0, 0], its sum) of infinite networks on XF1 and XF2 ("one set": only on XF1)."""
 
 IMAGES: dict[str, tuple[mn.Sequential, tuple[float, ...]]] = {
     "same, flatten": (
@@ -93,11 +93,11 @@ IMAGES: dict[str, tuple[mn.Sequential, tuple[float, ...]]] = {
 """The same entries and sums for infinite convolutional networks on the images XI1, XI2."""
 
 FLOW = {"train": -0.6057559416, "test": 3.3025667395}
-"""Sums of the outputs at time 10 of gradient flow from F0, F0_TEST at learning rate .5 on the NTK of Dense-erf-Dense.
+"""Sums of the outputs at time 10 of gradient flow to Y at rate .5, from F0 and F0_TEST. See `dense_erf_dense`.
 """
 
 LARGEST_RATE = {0.0: 2.7075346606, 0.9: 5.1443158552}
-"""{momentum: the largest stable learning rate on the same NTK}.
+"""{momentum: the largest stable learning rate for the same NTK}.
 
 As in FLOW, neural-tangents' loss is 1/(2 N C) sum (f - y)^2."""
 

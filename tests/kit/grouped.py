@@ -26,9 +26,9 @@ CASES: list[tuple[more.GroupedConv2d, tuple[int, int, int]]] = [
 
 
 def grouped_convolution(layer: more.GroupedConv2d, x: Array, W: Array, b: Array | None) -> Array:
-    """Return the outputs of a grouped convolution.
+    """Return the outputs z of a convolution with G groups of c input channels, n output channels and dilation d.
 
-    z[p, o] = w_std / sqrt(K K c) sum_s sum_i x[p + d s, g c + i] W[s, i, o] + b_std b[o], g = floor(o G / n)
+    z[p, o] = w_std / sqrt(K K' c) sum_s sum_i x[p + d s, g c + i] W[s, i, o] + b_std b[o], g = floor(o G / n)
     """
 
     def pair(value: Any) -> tuple[Any, Any]:
@@ -58,7 +58,7 @@ def grouped_convolution(layer: more.GroupedConv2d, x: Array, W: Array, b: Array 
 
 
 def adaptive(x: Array, size: tuple[int, int]) -> Array:
-    """Return the mean of each window i, which contains the pixels floor(i H / H') <= p < ceil((i + 1) H / H')."""
+    """Average over windows. Window i holds the rows floor(i H / H') <= p < ceil((i + 1) H / H'), with H' = size[0]."""
     _, H, W, _ = x.shape
     y = np.zeros((len(x), *size, x.shape[-1]))
     for i in range(size[0]):

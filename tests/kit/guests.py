@@ -1,9 +1,9 @@
 """Test the guest law: a public call may run inside any other in the same thread, and an exception may end it anywhere.
 
-A tracer stops a host at its k-th line in `minintk` or `analytic`. There it either calls guests, as a signal handler, a
-callback or a finalizer would, or it raises an error, as a time limit would. Afterwards, nothing may have changed: the
-results of host and guests (bit by bit), the number of BLAS threads, the pool's marks and jobs, signal handlers, NumPy's
-settings, and the threads.
+A tracer stops the outer call (the host) at its k-th line in `minintk` or `analytic`. It then makes other calls, the
+guests, as a signal handler, a callback or a finalizer would, or raises an error, as a time limit would. This must not
+change the results of host and guests (bit by bit), the number of BLAS threads, the pool's marks and jobs, signal
+handlers, NumPy's settings, or the running threads.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ RNG = np.random.default_rng
 
 Host = Callable[[], str]
 STORES = find_spec("analytic.large") is not None
-"""False if the package for stores (`analytic.large`) was deleted."""
+"""False if the package `analytic.large`, which provides stores, is missing."""
 
 
 class Late(Exception):
@@ -130,7 +130,7 @@ def settled(before: dict[str, Any], patience: int = 60_000) -> dict[str, Any]:
     """
     for waited in range(patience):
         after = left()
-        after["threads"] |= before["threads"]  # threads of earlier tests may end now
+        after["threads"] |= before["threads"]  # threads of earlier tests may end meanwhile
         if after == before:
             return {}
         if waited > 200 and after["threads"] == before["threads"]:
@@ -140,7 +140,7 @@ def settled(before: dict[str, Any], patience: int = 60_000) -> dict[str, Any]:
 
 
 INLINED = sys.version_info[:2] in ((3, 12), (3, 13))
-"""True on Python 3.12 and 3.13: a tracer's error at the jump back of an inlined comprehension skips `__exit__`.
+"""True on Python 3.12 and 3.13: a tracer's error at the backward jump of an inlined comprehension skips `__exit__`.
 
 Errors of signal handlers do not skip it there.
 """
@@ -159,7 +159,7 @@ def stopped(host: Host, k: int, action: Callable[[], None], where: Callable[[Fra
         if event == "return":
             before.pop(frame, None)
         back, before[frame] = before.get(frame, 0) >= frame.f_lineno, frame.f_lineno
-        # Unlike a signal, a tracer can stop on the way back from a body to `with`, before `__exit__`.
+        # Skip the way back from a body to `with`, before `__exit__`: a tracer can stop there, but no signal can.
         line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
         leaves = back and (INLINED or line.lstrip().startswith("with "))
         if event == "line" and not leaves and where(frame):
@@ -182,11 +182,11 @@ def stopped(host: Host, k: int, action: Callable[[], None], where: Callable[[Fra
 
 
 CLEANING = {"wait", "end", "__exit__", "_leave"}
-"""Functions in `minintk.threads` that clean up. The next call repairs the state that an exception leaves there."""
+"""Functions in `minintk.threads` that clean up. The next call repairs the state that an exception in them leaves."""
 
 
 def cleaning(frame: FrameType) -> bool:
-    """Return True if the frame is in a function of CLEANING, or at a line `finally:` or `job.end()`."""
+    """Return True if the frame of `minintk.threads` is in a function of CLEANING, or at `finally:` or `job.end()`."""
     if frame.f_code.co_filename != threads.__file__:
         return False
     line = linecache.getline(threads.__file__, frame.f_lineno).strip()

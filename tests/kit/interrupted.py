@@ -1,4 +1,4 @@
-"""Start a training run that kills itself with `kill -9` at a given point.
+"""Start a training run that kills itself with SIGKILL at a given point.
 
 python interrupted.py FOLDER NAME loss 37       at the 37th evaluation of the loss
 python interrupted.py FOLDER NAME write 3       in the middle of writing the third checkpoint
@@ -38,7 +38,7 @@ MODELS: dict[str, Callable[[mn.Network, Any], mn.Model]] = {
 
 
 class Fatal(mn.SoftmaxCrossEntropy):
-    """A loss that calls a function at its n-th evaluation."""
+    """A loss that calls `happens` at its evaluation number `at`."""
 
     calls = 0
     at: int = -1
@@ -57,7 +57,7 @@ def prepare(at: int = -1, happens: Callable[[], None] = lambda: None) -> None:
 
 
 def run(folder: str | None, name: str = "network", **changes: Any) -> mn.Run:
-    """Run 100 steps with momentum, a schedule, mini-batches and shifts.
+    """Train for 100 steps with momentum, a schedule, mini-batches and shifts.
 
     name : a key of MODELS, "members" (an ensemble of three) or "lenet5".
     """

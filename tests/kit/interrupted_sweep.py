@@ -1,4 +1,4 @@
-"""Start a sweep that kills itself with `kill -9` at a given point.
+"""Start a sweep that kills itself with SIGKILL at a given point.
 
 python interrupted_sweep.py FOLDER SIZE train 7        at the 7th call of `work`, half way through its training
 python interrupted_sweep.py FOLDER SIZE write 12       in the middle of writing the 12th record

@@ -1,6 +1,6 @@
 """Define laws that must fail on planted errors (see `planted`). A failing law raises AssertionError with values.
 
-The networks run their plain layers, with the fast layers disabled, so that an error planted into `minintk.layers` takes
+The networks of `points` run plain layers, not the fast ones, so that an error planted into `minintk.layers` takes
 effect. The laws of `planted_laws_images` compare fast networks with plain networks.
 """
 
@@ -24,7 +24,7 @@ from minintk.models.network import Network, as_written
 from minintk.testing import assert_close
 from tests.kit.montecarlo import assert_mean, inputs
 
-infinite: Any = import_module("analytic.kernels")  # imports the module, because analytic.kernel is a function
+infinite: Any = import_module("analytic.kernels")  # the module, not the function `analytic.kernel`
 
 Array = mn.Array
 Patch = pytest.MonkeyPatch
@@ -59,7 +59,7 @@ NETWORKS = [chain(phi) for phi in ACTIVATIONS] + [chain(mn.Tanh(), mn.Sin())]
 
 
 def points(ensemble: int | None = None) -> list[tuple[mn.Network, Array]]:
-    """Return each network with parameters that differ from its initial values."""
+    """Return (network, theta) for each of NETWORKS. All parameters differ from their initial values."""
     rng = np.random.default_rng(3)
     found = []
     for net in NETWORKS:
@@ -377,7 +377,7 @@ def sharpest() -> None:
 
 
 def losses(kind: type[Any] = mn.Loss) -> list[Any]:
-    """Return an instance of each public loss in minintk, found among the subclasses of `kind`."""
+    """Return an instance of each public loss in minintk that is `kind` or a subclass of it."""
     inner = [loss for sub in kind.__subclasses__() for loss in losses(sub)]
     own = kind.__module__.startswith("minintk.") and not kind.__abstractmethods__ and not kind.__name__.startswith("_")
     return [*inner, kind()] if own else inner
@@ -416,7 +416,7 @@ def nan_losses() -> None:
                 f, y = np.array([[0.5], [20.0]]), np.array([[1.0], [-1.0]])
                 (f, y)[spoilt][0] = np.nan
                 got = np.asarray(of(f, y))
-                quiet = name == "hessian" and not (spoilt == 0 and loss.curvature is None)  # it ignores the NaN
+                quiet = name == "hessian" and not (spoilt == 0 and loss.curvature is None)  # it may ignore the NaN
                 bad = np.isnan(got.ravel()[0])
                 assert bad or quiet, f"{loss}, {name} where {'fy'[spoilt]} is NaN: {got.ravel()[0]}"
 

@@ -86,7 +86,7 @@ def covariance_in_steps() -> None:
 
 
 def pushed(dynamics: Callable[..., Any], how: dict[str, Any]) -> None:
-    """Check the covariance and the standard deviation at t = 5, if all layers or only the last layer are trained."""
+    """Check the covariance and the standard deviation at t = 5, after training all layers or only the last layer."""
     kernel = an.kernel(mn.Sequential(mn.Dense(9, w_std=1.4, b_std=0.3), mn.Erf(), mn.Dense(1)))
     x, x_test = X[:3], X[3:]
     trained = analytic.training.gp.ensemble(kernel, x, Y[:3, :1], **how)

@@ -148,7 +148,7 @@ def decays_alike() -> None:
 
 
 def decay_with_the_rate(patch: pytest.MonkeyPatch) -> None:
-    """Plant the error g <- s (g + lr weight_decay u), in which the scales s also multiply the weight decay."""
+    """Plant the error g <- s (g + lr weight_decay theta), in which the scales s also multiply the weight decay."""
     right = Optimizer.scale_and_decay
 
     def wrong(self: Any, g: Any, theta: Any, scales: Any, at: slice, lr: float = 1.0) -> None:

@@ -40,7 +40,7 @@ MODELS = {"images": (images, LIFTED), "more_images": (more_images, LIFTED_MORE)}
 
 
 def sines(state: dict[str, Any], dtype: str = "float64") -> dict[str, Host]:
-    """Return tensors from a formula: weights of size up to 2 / sqrt(fan-in), and scales and variances near 1."""
+    """Return tensors from a formula: weights up to 2 / sqrt(fan-in), biases up to 2, scales and variances near 1."""
     found = dict[str, Host]()
     for k, (name, a) in enumerate(state.items()):
         wave = np.sin(np.arange(float(np.prod(a.shape))) ** 2 * 0.37 + k).reshape(a.shape)
@@ -85,7 +85,7 @@ D = mn.Sequential(mn.Dense(8, b_std=1.0), mn.Tanh(), mn.Dense(8, b_std=1.0))
 
 
 class TwoLayers(torch_standin.Module):
-    """The module out(tanh(inp(x))) with its own `forward`. Its layers are defined in the given order."""
+    """The module out(tanh(inp(x))), which is not a Sequential. Its layers are defined in the given order."""
 
     def __init__(self, *defined: str) -> None:
         super().__init__()

@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 
 
 def within(successes: int, trials: int, p: float) -> bool:
-    """Return False if so many successes are improbable at p. The probability of a false alarm is at most 1e-6."""
+    """Return False if this number of successes is improbable at p. P(false alarm) is at most 1e-6."""
     low, high = binom.interval(1 - 1e-6, trials, p)
     return bool(low <= successes <= high)
 
@@ -53,7 +53,7 @@ def assert_mean(law: str, samples: Array, truth: Array) -> None:
 def kernels(
     spec: mn.spec.Layer, x: Array, members: int, seed: int = 0, parametrization: Parametrization | None = None
 ) -> tuple[Array, Array]:
-    """Return upper triangles, (E, N (N + 1) / 2), of NNGP and NTK at initialisation. E : members, in steps of 250."""
+    """Return upper triangles, (E, N (N + 1) / 2), of NNGP and NTK at initialisation. E : members, a multiple of 250."""
     net = mn.Network(spec, x.shape[1:], parametrization or NTK())
     rng, upper = np.random.default_rng(seed), np.triu_indices(len(x))
     both = []

@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 
 
 def drawn(W: DeferredGaussian, rng: np.random.Generator) -> Array:
-    """Return a complete matrix W that agrees with all products returned so far. Other components are N(0, 1)."""
+    """Draw a whole matrix W that agrees with all products that it has returned. The other components are N(0, 1)."""
     outside_q, outside_p = (np.eye(len(a)) - a @ a.T for a in (np.asarray(W.Q), np.asarray(W.P)))
     rest = outside_p @ rng.standard_normal((len(W.P), len(W.Q))) @ outside_q
     return np.asarray(W.WQ @ W.Q.T + W.P @ W.WtP.T @ outside_q + rest)
@@ -29,7 +29,7 @@ def drawn(W: DeferredGaussian, rng: np.random.Generator) -> Array:
 def group_and_network(
     spec: mn.Sequential, x: Array, y: Array, *, n: int, steps: int, gamma0: float, lr: float | mn.SGD | mn.Adam
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    """Return (f, ntk), initially and after each step, of n samples and of `mn.train` from their initial weights."""
+    """Return (f, ntk) of n samples, and (f, ntk) of `mn.train` from the same weights, initially and after each step."""
     rng = np.random.default_rng(0)
     by: Any = check_optimizer(lr)
     U, size, Vt = np.linalg.svd(x / sqrt(x.shape[1]), full_matrices=False)
@@ -75,7 +75,7 @@ def within(law: str, found: Array, error: Array, truth: Any, groups: int = nonli
 
 
 def exponent(widths: tuple[int, ...], means: Array, errors: Array) -> tuple[float, float]:
-    """Return (b, its standard error) of a fit |mean| = A n^b, by weighted least squares of the logs."""
+    """Return b and its standard error for the fit |mean| = A n^b, by weighted least squares of the logs."""
     weight, n = np.abs(means) / errors, np.log(widths)
     A = np.stack([np.ones(len(n)), n], axis=1) * weight[:, None]
     return float(np.linalg.lstsq(A, weight * np.log(np.abs(means)))[0][1]), float(np.linalg.inv(A.T @ A)[1, 1] ** 0.5)
@@ -89,7 +89,7 @@ def by_tangents(
 
     The function solves the equations in the docstring of `analytic.limits.nonlinear` and shares no code with the
     library. Growing Cholesky factors generate the Gaussian fields. Each sample carries its tangents d phi / dr and
-    d g / du, whose means are A and B. boundary : include B's term at s = k. echo : a factor of A and B.
+    d g / du, whose means are A and B. boundary : False drops B's term at s = k. echo : multiplies A and B.
     """
 
     def d1(h: Array) -> Array:

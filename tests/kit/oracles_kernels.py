@@ -1,4 +1,4 @@
-"""Compute infinite-width kernels independently of the library, by recursions in mpmath and by quadrature in 2-d."""
+"""Compute infinite-width kernels independently of the library, by recursions in high precision and by quadrature."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Array = Any
 
 
 def dual(layer: mn.spec.Layer, q1: Any, q2: Any, k: Any) -> tuple[Any, Any]:
-    """Return E phi(u) phi(v) and E phi'(u) phi'(v) for (u, v) ~ N(0, [[q1, k], [k, q2]]), as in the papers."""
+    """Return E phi(u) phi(v) and E phi'(u) phi'(v) for (u, v) ~ N(0, [[q1, k], [k, q2]]) by formulas."""
     if isinstance(layer, mn.ReLU | mn.LeakyReLU | mn.Abs):
         down = {mn.ReLU: mp.mpf(0), mn.Abs: mp.mpf(-1)}.get(type(layer), mp.mpf(getattr(layer, "slope", 0)))
         if q1 == 0 or q2 == 0:  # phi'(0) is the slope for LeakyReLU and 0 for the others
@@ -98,9 +98,9 @@ def largest_errors(got: tuple[Array, Array], truth: tuple[list[list[Any]], list[
 
 
 def degenerate_rows(rng: np.random.Generator, d: int = 6, dtype: Any = np.float64) -> Array:
-    """Return rows that are equal, opposite, nearly parallel, collinear, zero or in general position.
+    """Return rows that are equal, opposite, nearly parallel, collinear, zero or at other angles in the same plane.
 
-    The angles are 1e-3 ... 1e-15, and the norms of the collinear rows are 1e-6 ... 1e6 times the norm of the first row.
+    Nearly parallel rows have angles of 1e-3 to 1e-15. Collinear rows are 1e-6 to 1e6 times as long as the first row.
     """
     x = rng.normal(size=d)
     x *= np.sqrt(d) / np.linalg.norm(x)
@@ -134,7 +134,7 @@ def quadrature_dual(phi: Callable[[Array], Array], q1: float, q2: float, c: floa
 # ------------------------------------------------------------------------------------------------ images
 
 Long = np.longdouble
-"""Extended precision. On x86, its significand has 64 bits, so arccos near 1 gives angles of equal pixels to 5e-10."""
+"""Extended precision. On x86, its significand has 64 bits, so arccos gives the angle 0 of equal pixels to 5e-10."""
 
 
 def places(size: int, kernel: int, stride: int, padding: Any) -> list[list[int | None]]:
@@ -232,7 +232,7 @@ def parts(spec: mn.spec.Layer) -> tuple[mn.spec.Layer, ...]:
 
 
 def through(layers: Any, k: Array, t: Array, grid: Any) -> tuple[Array, Array, tuple[int, ...]]:
-    """Return k, t and the grid after these layers."""
+    """Return the NNGP k, the NTK t and the grid of pixels after these layers."""
     for layer in layers:
         if isinstance(layer, mn.Sequential):
             k, t, grid = through(layer.layers, k, t, grid)
@@ -281,7 +281,7 @@ def through(layers: Any, k: Array, t: Array, grid: Any) -> tuple[Array, Array, t
 def together(layer: mn.spec.Branches, found: list[Any]) -> tuple[Array, Array, tuple[int, ...]]:
     """Return k, t and the grid of combined branches.
 
-    The branches of a Concat must end in layers with weights. A branch's share is its last layer's share of the
+    The branches of a Concat must end in layers with weights. Each branch counts by its last layer's share of the
     features.
     """
     k, t, grid = found[0]

@@ -18,8 +18,8 @@ from tests.kit.image_cases import SPECS
 Array = np.ndarray[Any, Any]
 
 By = Callable[[bool], AbstractContextManager[list[int]]]
-"""A context manager that forces planes for any size (True) or disables them (False). The context yields the number of
-computations."""
+"""A function that returns a context manager, which forces planes at any size (True) or disables them (False). It yields
+a list whose entry 0 counts the computations."""
 
 
 KINKED = mn.ReLU(), mn.ReLU(), mn.LeakyReLU(0.2), mn.Abs()
@@ -67,13 +67,13 @@ def plane_cases(draw: st.DrawFn, phis: tuple[mn.spec.Layer, ...] = KINKED + SMOO
     ]
     layers += draw(pick(ends))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    x = rng.standard_normal((3, *shape)) + 0.3  # without the shift, averages over all pixels leave only rounding errors
+    x = rng.standard_normal((3, *shape)) + 0.3  # keeps averages over all pixels well above rounding errors
     x[1] = draw(pick([1.0, -1.0, 1 + 1e-9])) * x[0] if draw(some()) else x[1]
     x[2] = draw(pick([0.0, 1.0])) if draw(some()) else x[2]
     spec = mn.Sequential(*layers, mn.Dense(1))
     try:
         out_shape(spec, shape)
-    except ValueError:  # a window does not fit into the grid that a layer without padding leaves
+    except ValueError:  # a window does not fit into the grid left by a layer without padding
         reject()
     return spec, x
 
@@ -81,7 +81,7 @@ def plane_cases(draw: st.DrawFn, phis: tuple[mn.spec.Layer, ...] = KINKED + SMOO
 def law_planes(case: tuple[mn.Sequential, Array], by: By) -> None:
     """Check that kernels computed offset by offset equal those of NumPy's passes.
 
-    NumPy's passes determine an angle of 0 only to 1e-10 after erf and sums.
+    The NTK's bound in float64 is 1e-10: NumPy's passes give an angle of 0 only to this precision after erf and sums.
     """
     spec, x = case
     kernel = an.kernel(spec)

@@ -11,7 +11,7 @@ import pytest
 
 
 def rewrite(patch: pytest.MonkeyPatch, owner: Any, name: str, before: str, after: str) -> None:
-    """Replace `before`, which occurs once in the source of owner.name, by `after` until `patch` ends."""
+    """Replace `before`, which occurs once in the source of owner.name, by `after` until `patch` is undone."""
     found = vars(owner)[name]
     text = dedent(inspect.getsource(found))
     assert text.count(before) == 1, f"{before!r} stands {text.count(before)} times in {name}"

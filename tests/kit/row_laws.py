@@ -1,4 +1,4 @@
-"""Compare kernels of vectors that compiled passes compute with the results of NumPy."""
+"""Compare the kernels of vectors from compiled passes with those from NumPy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CLOSED = [
 
 
 def inputs(norms: str, dtype: str) -> tuple[Array, Array]:
-    """Return two sets of rows, some nearly parallel, with equal ("one") or different norms ("zeros": a zero row)."""
+    """Return two sets of rows, some (nearly) parallel. Norms are equal for "one"; a row is zero for "zeros"."""
     x = np.random.default_rng(0).standard_normal((130, 24))
     x[1], x[2], x[3] = x[0] + 1e-4, -x[0], 2 * x[0]
     if norms == "one":
@@ -74,7 +74,7 @@ def network(phi: mn.spec.Layer, *more: mn.spec.Layer) -> an.Kernel:
 
 
 ROUNDINGS = 60
-"""The largest allowed difference after two layers, in units of eps. Each function adds one or two rounding errors.
+"""The largest difference (see `apart`) that is allowed after two layers. Each function adds one or two roundings.
 """
 
 
@@ -102,6 +102,6 @@ TWO_PARTS = [
 
 
 def between(layer: mn.spec.Layer) -> an.Kernel:
-    """Return the kernel of a layer between two Dense layers, followed by a ReLU and a Dense layer."""
+    """Return the kernel of the network Dense - layer - Dense - ReLU - Dense."""
     dense = mn.Dense(8, b_std=0.2)
     return an.kernel(mn.Sequential(dense, layer, mn.Dense(8, b_std=0.1), mn.ReLU(), mn.Dense(1)))

@@ -1,7 +1,6 @@
 """Draw random specs, parametrizations and networks at random points for hypothesis.
 
-hypothesis draws seeds instead of arrays, so an example consists of a few small choices that hypothesis can shrink.
-"""
+hypothesis draws seeds instead of arrays, so an example consists of a few small choices that hypothesis can shrink."""
 
 from __future__ import annotations
 
@@ -47,7 +46,7 @@ MORE = (
 
 @st.composite
 def dense(draw: st.DrawFn, width: int | None = None, largest: int = 6) -> mn.Dense:
-    """Draw a Dense layer of any width, scale and kind of bias."""
+    """Draw a Dense layer with any width up to `largest`, one of three scales, and any kind of bias."""
     return mn.Dense(
         draw(st.integers(1, largest)) if width is None else width,
         w_std=draw(st.sampled_from((0.5, 1.0, 2**0.5))),
@@ -142,10 +141,7 @@ def pool(draw: st.DrawFn, shape: Shape) -> mn.spec.Layer:
 
 
 def fitting(layer: Any, shape: Shape) -> mn.spec.Layer:
-    """Return the layer with padding "same" if it does not fit or if a window lies entirely in the padding.
-
-    Otherwise, the layer is returned unchanged.
-    """
+    """Return the layer, with padding "same" if it does not fit or if a window lies entirely in the padding."""
     found: mn.spec.Layer = layer
     try:
         mn.Network(mn.Sequential(layer, mn.Flatten()), shape)
@@ -161,7 +157,7 @@ def convolutional(
     parametrizations: tuple[Parametrization, ...] = PARAMETRIZATIONS,
     normalised: bool = False,
 ) -> mn.Network:
-    """Draw a network on images or sequences of any shape, with a BatchNorm layer if `normalised`."""
+    """Draw a network on images or sequences of several shapes, with a BatchNorm layer if `normalised`."""
     shape: Shape = draw(st.sampled_from(((1, 1, 1), (3, 4, 1), (4, 3, 2), (2, 5, 3), (1,) * 2, (5, 2))))
     start, layers = shape, list[mn.spec.Layer]()
     for _ in range(draw(st.integers(1, 4))):
@@ -182,7 +178,8 @@ def convolutional(
                 layer = mn.Residual(branch, shortcut=one)
             case "norm":
                 axes: Any = st.sampled_from(((-1,), (-2, -1), tuple(range(-len(shape), 0))))
-                layer = mn.LayerNorm(eps=0.1, axes=draw(axes) if shape[-1] > 1 else (-1,))  # else pixel means may be 0
+                # If the one channel were normalised over pixels, its mean over pixels would be 0 up to rounding.
+                layer = mn.LayerNorm(eps=0.1, axes=draw(axes) if shape[-1] > 1 else (-1,))
             case _:
                 layer = draw(st.sampled_from(activations))
         layers.append(layer)

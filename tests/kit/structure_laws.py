@@ -20,7 +20,7 @@ from tests.kit.oracles_kernels import image_errors, image_kernels
 
 @dataclass(frozen=True)
 class Shift(mn.spec.Layer):
-    """The layer y = x + b, as an external author would write it. It adds b_std^2 to Theta and to K."""
+    """The layer y = x + b, written as in a user's code. It adds b_std^2 to Theta and to K."""
 
     b_std: float
 
@@ -159,7 +159,7 @@ def masks_of_a_second_array() -> None:
         for name, one, two, three, four in zip(("NNGP", "NTK"), once, same, copy, plain, strict=True):
             assert_close(f"{name} of x and x", two, three, 1e-14)
             assert_close(f"{name} of other examples", one - np.diag(np.diag(one - two)), two, 1e-14)
-            if len(layers) == 4:  # masks followed only by weights average out
+            if len(layers) == 4:  # masks that only weights follow average out
                 assert_close(f"{name} of two draws", two, four, 1e-14)
         for one, two in zip(k.derivatives(x, x).w_std, k.derivatives(x, x.copy()).w_std):
             assert_close("derivatives", one, two, 1e-9)

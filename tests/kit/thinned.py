@@ -10,10 +10,10 @@ from hypothesis import settings
 
 
 def thinned(cases: Iterable[Any], every: int = 3) -> list[Any]:
-    """Return the cases for parametrize, with all but each `every`-th case marked slow.
+    """Return the cases for parametrize. All are marked slow, except those whose index is a multiple of `every`.
 
-    For a product of lists, choose an `every` that has no divisor in common with the lengths of the lists. Each value
-    then occurs in the sample.
+    For a product of lists, choose an `every` that is coprime to the lengths of the lists. Each value then occurs
+    in the sample.
     """
     return [
         pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=[pytest.mark.slow] * (i % every > 0))

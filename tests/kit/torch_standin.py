@@ -59,7 +59,7 @@ class Module:
         return own | {f"{at}.{name}": a for at, m in self.named_children() for name, a in m.state_dict().items()}
 
     def named_parameters(self, *, remove_duplicate: bool = True) -> Iterator[tuple[str, Any]]:
-        """Yield a mark for each parameter. Lifting uses marks to recognise frozen or shared parameters."""
+        """Yield (name, mark) for each parameter. Lifting uses marks to recognise frozen or shared parameters."""
         for path, module in self.named_modules():
             for name, mark in vars(module)["marks"].items():
                 yield f"{path}.{name}" if path else name, mark

@@ -1,6 +1,6 @@
-"""Define torch modules that `mn.lift` might lift wrongly, each as an input shape and a function torch -> module.
+"""Define torch modules that `mn.lift` might lift wrongly. Each has an input shape and a function torch -> module.
 
-Lifting a module of RIGHT must preserve torch's outputs and gradients. Lifting one of REFUSED must raise an error.
+Lifting a module of RIGHT must preserve torch's outputs and gradients. Lifting one of REFUSED must raise its error.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 Make = Callable[[Any], Any]
 V, IMAGE = (8,), (8, 8, 3)
-"""The shapes of one input, a vector or an image with channels last."""
+"""Shapes of one input: a vector, and an image with channels last."""
 
 
 def net(forward: Callable[[Any, Any, Any], Any], **parts: Make) -> Make:
@@ -51,7 +51,7 @@ def vectors(forward: Callable[[Any, Any, Any], Any], **more: Make) -> Make:
 
 
 def attends(m: Any, x: Any, torch: Any) -> Any:
-    """Apply `m.c` to the mean softmax attention over x : (N, T, 8). `m.a` gives the queries and `m.b` the keys."""
+    """Apply `m.c` to the mean over T of attention to x : (N, T, 8). `m.a` gives the queries and `m.b` the keys."""
     return m.c((torch.softmax(m.a(x) @ m.b(x).transpose(1, 2), -1) @ x).mean(1))
 
 

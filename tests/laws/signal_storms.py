@@ -2,10 +2,10 @@
 
     python3 make.py python tests/laws/signal_storms.py 10000 [seed]
 
-A storm is one call of a host (see `guests`) during which signals of one kind, or of both, can arrive at random times.
+A storm is one call of a host (see `tests/kit/guests.py`), during which SIGALRM and SIGUSR1 can arrive at random times.
 SIGALRM raises an error, like a time limit. SIGUSR1 calls the library, like a progress report. The call must return its
-usual bits or raise the error, and leave all state unchanged. The next call must return its usual bits. The script
-prints how often each outcome occurred. It exits with 1 after a failure, or if a call hangs for a minute.
+usual bits or raise the error. The next call must return its usual bits, and the state must then be as before. The
+script prints how often each outcome occurred. It exits with 1 after a failure, or if a storm takes over a minute.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from minintk.threads import parallel
 from tests.kit.guests import Late, hosts, left, settled
 
 HANG = 60
-"""The time in seconds after which a call counts as hanging."""
+"""The time in seconds after which a storm counts as hanging."""
 
 
 def limited(host: Callable[[], Any]) -> Any:

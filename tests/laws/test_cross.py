@@ -77,7 +77,7 @@ def test_one_nonlinearity_on_every_path_is_enough(spec: mn.Sequential, parametri
 
 
 def test_relu_without_bias_has_the_infinite_diagonal_on_average_at_any_depth() -> None:
-    """E |phi(W h)|^2 = |h|^2 / 2 E |w|^2, so mean norms are exact and E hatTh(x, x) = Th(x, x)."""
+    """E |relu(W h)|^2 = E |W h|^2 / 2, so the mean squared norms are exact and E hatTh(x, x) = Th(x, x)."""
     layers = [layer for _ in range(4) for layer in (mn.Dense(10, w_std=2**0.5), mn.ReLU())]
     spec = mn.Sequential(*layers, mn.Dense(1))
     diagonal = UPPER[0] == UPPER[1]
@@ -97,7 +97,7 @@ def test_the_variance_of_one_hidden_relu_layer_is_three_over_n() -> None:
 
 @pytest.mark.parametrize("activation", [mn.ReLU(), mn.Erf(), mn.Tanh()], ids=repr)
 def test_deep_networks_approach_the_infinite_kernels_as_one_over_width(activation: mn.spec.Activation) -> None:
-    """E hatTh_n = Th + c/n + O(1/n^2), so 2 E hatTh_2n - E hatTh_n has no 1/n term. Other terms are below 0.5 %."""
+    """E hatTh_n = Th + c/n + O(1/n^2), so 2 E hatTh_2n - E hatTh_n is Th up to O(1/n^2). The test allows 0.5 %."""
 
     def spec(n: int) -> mn.Sequential:
         return mn.Sequential(
@@ -143,10 +143,10 @@ def test_the_z_test_refuses_wrong_kernels(wrong: Callable[[], tuple[Array, Array
 
 @given(cases(networks(SMOOTH, parametrizations=(mn.NTK(), mn.Standard())), ensembles=(None,)))
 def test_training_the_linearised_network_is_the_closed_form(case: Case) -> None:
-    """For squared loss, `train` on Linearized and `gradient_descent` on its gram agree to 1e-10 in f and theta.
+    """For squared loss, `train` on Linearized and `gradient_descent` on its kernel agree to 1e-10 in f and theta.
 
-    The kernel is quadratic in J. Directions with eigenvalues below its rounding error tau = eps n |k| are lost. Their
-    contribution to theta is at most sqrt(tau) lr t / N |y - f_0|.
+    The kernel k is quadratic in J. `gradient_descent` loses directions with eigenvalues below the rounding error of k,
+    tau = eps (N C + 100) |k|. In s steps, they contribute at most sqrt(tau) |y - f_0| lr s / N to theta.
     """
     net, x, y, theta0 = case.net, case.x, case.y, case.theta
     x_test = case.rng.standard_normal((3, *net.input_shape))
@@ -210,7 +210,7 @@ def test_roundings_are_small_beside_the_tolerance_of_the_closed_form(case: Case)
 def test_mean_and_covariance_of_the_ensemble_are_those_of_its_members() -> None:
     """Compare eqs. (14), (15) of Lee et al. (2019) with (9) to (11), which make every member an affine map of f_0.
 
-    The map comes from `gradient_flow(...).predict`, column by column. The covariance is B K B' with the prior's K.
+    `gradient_flow(...).predict` gives the map's matrix B by columns. The covariance must be B cov(f_0) B'.
     """
     spec, rng = one_hidden(mn.Erf(), 50, b_std=0.2), np.random.default_rng(0)
     x, x_test, y = inputs(5), inputs(3, seed=1), rng.standard_normal((5, 1))

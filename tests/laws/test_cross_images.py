@@ -218,13 +218,13 @@ def deep(n: int, *layers: mn.spec.Layer) -> mn.Sequential:
     ids=["relu", "erf, pooled", "layer norm", "over pixels too"],
 )
 def test_deep_networks_approach_the_infinite_kernels_as_one_over_channels(layers: tuple[mn.spec.Layer, ...]) -> None:
-    """E hatTh_n = Th + c/n + O(1/n^2), so 2 E hatTh_2n - E hatTh_n has no 1/n term. Other terms are below 0.5 %."""
+    """E hatTh_n = Th + c/n + O(1/n^2), so 2 E hatTh_2n - E hatTh_n is Th up to O(1/n^2). The test allows 0.5 %."""
     few = X[:2, :3, :3]
     narrow, wide = kernels(deep(32, *layers), few, 1000), kernels(deep(64, *layers), few, 1000, seed=1)
     edges = infinite(deep(1, *layers, mn.AvgPool(2, stride=1, padding="same")), few)  # another network's kernels
 
     def excess(expected: tuple[Array, Array]) -> float:
-        """Return the largest ratio of |z| to its allowed value, which includes 0.5 % of the kernel."""
+        """Return the largest ratio of |z| to its limit, which allows for an error of 0.5 % of the kernel."""
         worst = 0.0
         for n, m, k in zip(narrow, wide, expected, strict=True):
             samples = 2 * m - n

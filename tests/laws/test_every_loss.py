@@ -1,4 +1,4 @@
-"""Test laws of every loss, found among the subclasses of `Loss`. A new loss needs no test of its own."""
+"""Test the laws of losses for every subclass of `Loss`. A new loss needs no test of its own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SCALE = 3.0
 
 
 def make(kind: Any) -> list[Any]:
-    """Return a loss with all its numerical arguments set to SCALE and, if they have defaults, also the default loss."""
+    """Return a list: a loss with all numerical arguments SCALE and, if no argument is required, the default loss."""
     needed = [f.name for f in fields(kind) if f.init and f.default is MISSING and f.type != "float"]
     assert not needed, f"write how to make a {kind.__name__}: {needed} in test_every_loss.make"
     numbers = {f.name: SCALE for f in fields(kind) if f.init and f.type == "float"}
@@ -51,7 +51,7 @@ def drawn(loss: Any, seed: int, lead: tuple[int, ...] = ()) -> tuple[Array, Arra
 
 
 def curved(loss: Any, f: Array, y: Array, v: Array) -> Any:
-    """Return (d2L/df2) v, or None for a loss without curvature."""
+    """Return (d2L/df2) v, or None for a loss that implements no Hessian."""
     try:
         return loss.hessian(f, y, v)
     except NotImplementedError:
@@ -62,9 +62,9 @@ def curved(loss: Any, f: Array, y: Array, v: Array) -> Any:
 
 
 def slope(of: Callable[[Array], Array], f: Array, v: Array, got: Array, law: str) -> None:
-    """Check by fourth-order differences that `got` is the derivative of `of(f + s v)` with respect to s.
+    """Check by fourth-order finite differences that `got` is the derivative of `of(f + s v)` in s at s = 0.
 
-    Only one of three step sizes must agree, because a kink can be near.
+    Agreement for one of three step sizes is enough, because a kink can be near.
     """
     errors = []
     for h in (1e-3, 2e-4, 4e-5):
@@ -74,9 +74,9 @@ def slope(of: Callable[[Array], Array], f: Array, v: Array, got: Array, law: str
 
 
 def derivatives(loss: Any, seed: int) -> None:
-    """Check that the cotangent is dL/df.
+    """Check that the cotangent is dL/df, and that the Hessian, if any, is the symmetric derivative of the cotangent.
 
-    The Hessian must be the symmetric derivative of the cotangent, and match `curvature` and `hessian_by_targets`.
+    The attributes `curvature` and `hessian_by_targets` must describe this Hessian correctly.
     """
     f, y, rng = drawn(loss, seed)
     u, v = rng.standard_normal((2, *f.shape))
@@ -103,7 +103,7 @@ def mean(loss: Any, seed: int) -> None:
 
 
 def members(loss: Any, seed: int) -> None:
-    """Check that each member of an ensemble has, bit for bit, the loss of a separate network with the same outputs."""
+    """Check that each member of an ensemble has the loss, cotangent and Hessian of a separate network, bit for bit."""
     f, y, rng = drawn(loss, seed, (5,))
     v = rng.standard_normal(f.shape)
     assert loss(f, y).shape == (5,), "not a loss for each member"
@@ -155,7 +155,7 @@ def refuses(loss: Any, seed: int) -> None:
 
 
 def raises(error: type[Exception], words: str, call: Callable[..., Any], *arguments: Any) -> None:
-    """Raise AssertionError unless the call raises this error with these words."""
+    """Check that the call raises this error with these words."""
     try:
         call(*arguments)
     except error as found:

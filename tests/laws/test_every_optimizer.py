@@ -1,4 +1,4 @@
-"""Test laws of every optimiser, found among the subclasses of `Optimizer`. A new optimiser needs no test of its own.
+"""Test the laws of optimisers for every subclass of `Optimizer`. A new optimiser needs no test of its own.
 
 The tests fail for an optimiser with a required argument that `make` does not set. Add such an argument to `make`.
 """
@@ -39,7 +39,7 @@ def options(kind: Any) -> list[str]:
 
 
 def make(kind: Any, **settings: Any) -> Optimizer:
-    """Return an optimiser with learning rate LR and, if required, the layout of NET."""
+    """Return an optimiser with these settings. A required argument lr or layout defaults to LR or to NET's layout."""
     needed = {f.name for f in fields(kind) if f.init and f.default is MISSING and f.default_factory is MISSING}
     ways = {"lr": LR, "layout": NET.layout}
     assert needed <= set(ways), (
@@ -50,12 +50,12 @@ def make(kind: Any, **settings: Any) -> Optimizer:
 
 
 def plain(kind: Any, **settings: Any) -> Optimizer:
-    """Return an optimiser without momentum and without decay."""
+    """Return an optimiser whose momentum and weight decay are 0 unless `settings` contains them."""
     return make(kind, **{name: 0.0 for name in ("momentum", "weight_decay") if name in options(kind)} | settings)
 
 
 def settings(kind: Any) -> list[dict[str, Any]]:
-    """Return the default settings, and settings with momentum and with weight decay towards 0 and towards TOWARDS."""
+    """Return a list: no settings; momentum and weight decay; and, if `pulls`, the same with decay towards TOWARDS."""
     more = {name: value for name, value in {"momentum": 0.7, "weight_decay": 0.1}.items() if name in options(kind)}
     return [{}, more, more | {"towards": TOWARDS}] if pulls(kind) else [{}, more]
 
@@ -68,7 +68,7 @@ def pulls(kind: Any) -> bool:
 def walk(
     optimizer: Optimizer, theta: Array, gradients: Any = GRADIENTS, scales: Array | None = SCALES
 ) -> tuple[Array, Any]:
-    """Return (theta, memory) after a step along each gradient."""
+    """Return (theta, memory) after one step with each of the gradients in turn."""
     theta = theta.copy()
     memory = optimizer.init(theta)
     for i, g in enumerate(gradients):
@@ -80,7 +80,7 @@ def walk(
 
 
 def members(kind: Any) -> None:
-    """Check that members of an ensemble, or of a subset of it, are updated bit for bit as they are separately."""
+    """Check that a member gets the same bits whether it is stepped alone, with some members, or with all members."""
     for how in settings(kind):
         together, memory = walk(make(kind, **how), THETA)
         for e in range(E):
@@ -156,10 +156,10 @@ def decays(kind: Any) -> None:
 
 
 def scales_tell(kind: Any) -> None:
-    """Check that each scale multiplies the step of its parameter, and that `train` uses the scales of `rule`.
+    """Check that each scale multiplies the step of its parameter, and that `train` uses the optimiser's rule.
 
-    The rule "sgd" is for steps that are linear in the gradient. Other rules are for steps that do not depend on its
-    size.
+    The rule "sgd" is for steps that are linear in the gradient. Other rules are for steps that do not depend on the
+    gradient's size.
     """
     s = np.where(np.arange(P) % 5, SCALES, 0)
     for how in ({}, *({"momentum": 0.7} for name in options(kind) if name == "momentum")):
@@ -175,7 +175,7 @@ def scales_tell(kind: Any) -> None:
 
 
 def precise(kind: Any) -> None:
-    """Check that float32 stays float32 and close to float64, and that settings may be NumPy scalars (equal bits)."""
+    """Check that float32 stays float32 and close to float64, and that NumPy scalars as settings give the same bits."""
     for how in settings(kind):
         small: dict[str, Any] = how | ({"towards": TOWARDS.astype(np.float32)} if "towards" in how else {})
         numpy = {name: np.float64(value) for name, value in small.items() if name != "towards"}
@@ -191,7 +191,7 @@ def precise(kind: Any) -> None:
 
 
 def own_arrays(kind: Any) -> None:
-    """Check that a step changes only theta and the memory, and keeps no reference to the caller's other arrays."""
+    """Check that a step does not change the scales, and that no reference to the gradient or to `towards` is kept."""
     for how in settings(kind):
         mine = {name: a.copy() if isinstance(a, np.ndarray) else a for name, a in how.items()}
         optimizer, theta, scales, g = make(kind, **mine), THETA.copy(), SCALES.copy(), GRADIENTS[0].copy()
@@ -242,7 +242,7 @@ def refuses(kind: Any) -> None:
 
 
 def settings_tell(kind: Any) -> None:
-    """Check that every setting affects theta, and that steps change every entry of the memory."""
+    """Check that every setting except lr affects theta, and that steps change every entry of the memory."""
     most = settings(kind)[-1]
     for name in options(kind):
         ends = [walk(make(kind, **most | {name: value}), THETA)[0] for value in (0.25, 0.97)]
@@ -281,7 +281,7 @@ class Shared(Right):
 
 
 class Twice(Right):
-    """An optimiser that multiplies by lr twice, in the velocity and in the step."""
+    """An optimiser that multiplies the gradient by lr twice, before the step and in the step."""
 
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
         super().step(theta, self.rate * gradient, memory, scales)
@@ -318,7 +318,7 @@ class Unscaled(Right):
 
 
 class Signs(Right):
-    """An optimiser that uses the signs of the gradient, like Adam, with the scales of gradient descent."""
+    """An optimiser that uses only the signs of the gradient, but the learning-rate scales of gradient descent."""
 
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
         super().step(theta, np.sign(gradient), memory, scales)

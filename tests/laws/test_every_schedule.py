@@ -1,4 +1,4 @@
-"""Test laws of every schedule, found among the subclasses of `Schedule`. A new schedule needs no test of its own."""
+"""Test the laws of schedules for every subclass of `Schedule`. A new schedule needs no test of its own."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BAD: dict[str, list[Any]] = {
 
 
 def make(kind: Any) -> Iterator[Any]:
-    """Yield schedules in which one argument takes its values in WAYS. Others keep their default or first value."""
+    """Yield schedules in which one argument has a value in WAYS. Others have their default or, if none, the first."""
     strange = [f.name for f in fields(kind) if f.init and f.type not in WAYS]
     assert not strange, f"write how to make a {kind.__name__}: {strange} in test_every_schedule.WAYS"
     first = {f.name: WAYS[str(f.type)][0] for f in fields(kind) if f.init and f.default is MISSING}
@@ -71,7 +71,7 @@ def is_data(kind: Any) -> None:
 
 
 def resumes(kind: Any) -> None:
-    """Check that a resumed run gives the bits of an uninterrupted run, and that its time is the sum of the rates."""
+    """Check that a resumed run gives the bits of an uninterrupted run, whose time t is the sum of the rates."""
     net = mn.Network(mn.Sequential(mn.Dense(4), mn.Tanh(), mn.Dense(2)), (3,))
     theta, data = net.init(np.random.default_rng(0)), (np.eye(3), np.eye(3)[:, :2])
     for lr in make(kind):

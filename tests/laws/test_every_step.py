@@ -1,6 +1,6 @@
-"""Test laws of the kernel recursion on the example layers of `every`. Every subclass of `Step` must occur in them.
+"""Test the laws of the kernel recursion for the example layers of `every`, which must use every subclass of `Step`.
 
-Kernels of layers that are exact at every width are also compared with the mean kernels of finite networks.
+If finite networks have the infinite-width kernel on average at every width, their mean kernels are also compared.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from tests.kit.montecarlo import kernels as networks
 
 Array = Any
 AROUND = (Begin, End)
-"""The first and the last step of every program, which belong to no layer."""
+"""The steps that are added before and after a program. They belong to no layer."""
 
 
 def drawn(shape: tuple[int, ...]) -> Array:
-    """Return four examples in general position, and examples equal, opposite and nearly equal to the first example."""
+    """Return four random examples, followed by examples equal, opposite and nearly equal to the first example."""
     x = 0.2 * np.random.default_rng(0).standard_normal((7, *shape))
     x[4], x[5], x[6] = x[0], -x[0], (1 + 1e-7) * x[0] + 1e-9
     return x
@@ -42,7 +42,7 @@ def drawn(shape: tuple[int, ...]) -> Array:
 def kernels() -> list[tuple[mn.Sequential, tuple[int, ...], Program]]:
     """Return (spec, shape of its examples, program) for each layer that has an infinite-width kernel.
 
-    Kernels that warn about their quadrature, such as those of activations with kinks, are left out.
+    Kernels that warn of an inexact quadrature, e.g. those of ELU and Hardswish, are left out.
     """
     found = []
     for layer, shape in (case for kind in layers() for case in examples(kind)):
@@ -69,10 +69,10 @@ VECTORS = [case for case in kernels() if not needs_images(case[2])]
 
 
 def check_program(program: Program) -> tuple[Array, Array]:
-    """Check that the law, rows and pairs of a program agree after each step. Return K and Theta at the end.
+    """Check that rows, blocks and listings of pairs agree after each step of a program. Return K and Theta at the end.
 
-    0 <= p, r <= 1 and p + r = 1. A block equals the listing of its pairs. K and Theta are symmetric, with the diagonals
-    of the rows. Without masks, which differ between rows, a pair of equal rows also has the entry of the diagonal.
+    0 <= p, r <= 1 and p + r = 1. A block equals the listing of its pairs. K and Theta are symmetric. Without masks,
+    which differ between rows, their diagonals are those of the rows, and a pair of equal rows has the diagonal's entry.
     """
     run_law(program, Law())
     x, masked = drawn((4,)), any(isinstance(step, Masks) for step in steps(program))
@@ -109,7 +109,7 @@ def check_program(program: Program) -> tuple[Array, Array]:
 @pytest.mark.parametrize(("spec", "shape", "program"), VECTORS, ids=[str(case[0].layers[1]) for case in VECTORS])
 def test_law_rows_and_pairs_agree(spec: mn.Sequential, shape: tuple[int, ...], program: Program) -> None:
     found, kernel, x = check_program(program), an.kernel(spec).both(drawn(shape)), drawn(shape)
-    off = ~np.eye(len(x), dtype=bool)  # with masks, a diagonal entry describes a single example
+    off = ~np.eye(len(x), dtype=bool)  # with masks, K(x, x) has one mask, but a pair of equal rows has two
     for mine, k in zip(found, kernel, strict=True):
         np.testing.assert_allclose(mine[off], k[off], rtol=0, atol=1e-11 * max(np.abs(k).max(), 1e-300))
 
@@ -144,7 +144,7 @@ ONLY_IN_THE_LIMIT = {"Dropout", "GlobalSelfAttention", "LayerNorm", "Product"}
 
 
 def check_average(spec: mn.Sequential, shape: tuple[int, ...], said: mn.Sequential | None = None) -> None:
-    """Check that mean kernels of networks equal those of `analytic` at any width, if at most one layer is nonlinear."""
+    """Check that mean kernels of finite networks for `spec` equal those of `analytic` for `said` (default: `spec`)."""
     end, x = mn.Dense(8, b_std=0.3), drawn(shape)[:3]
     found, upper = networks(mn.Sequential(spec, end), x, 4000), np.triu_indices(len(x))
     for name, samples, k in zip(("NNGP", "NTK"), found, an.kernel(mn.Sequential(said or spec, end)).both(x)):
@@ -169,7 +169,7 @@ def test_a_rule_of_another_layer_is_refused() -> None:
 
 
 def test_every_step_is_met() -> None:
-    """Every step is used by a layer of `every.examples`. If a step is missing, add a layer that uses it."""
+    """Every step is used by a layer of `every.examples`. If the test fails, add a layer that uses the missing step."""
     met = {type(step) for _, _, program in kernels() for step in steps(program)} | {*AROUND}
     left = [kind.__name__ for kind in every(Step) if kind is not ImageStep and kind not in met]
     assert not left, left
@@ -209,7 +209,7 @@ class Listed(Right):
 
 
 class NoTangent(Right):
-    """A step that omits K' from Theta' of pairs."""
+    """A step that, for pairs, omits the terms that weights and bias add to Theta (`Affine.tangents`)."""
 
     def tangents(self, pairs: Any, row: Any) -> None:
         pass

@@ -1,6 +1,6 @@
 """Test public calls inside public calls, and exceptions at any line.
 
-The tests use a tracer, which is deterministic, and one test uses signals.
+All tests use a deterministic tracer, except for one, which uses signals.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ House = tuple[Host, str, dict[str, tuple[Host, str]]]
 
 @pytest.fixture
 def house(name: str) -> Iterator[House]:
-    """Yield the host of this name and all guests, each with the bits of its result when it runs alone."""
+    """Yield (host of this name, its result, {guest: (call, its result)}). Each result is that of a separate call."""
     with hosts() as (all_hosts, guests):
         yield all_hosts[name], all_hosts[name](), {guest: (call, call()) for guest, call in guests.items()}
 
@@ -44,7 +44,7 @@ def lines(host: Host) -> int:
 
 
 def sample(name: str, host: Host, some: int) -> list[int]:
-    """Return the numbers of at most `some` random lines of a host. The sample is the same in every run."""
+    """Return at most `some` random indices of executed lines of a host. The sample is the same in every run."""
     count = lines(host)
     return sorted(random.Random(f"{name} {some}").sample(range(1, count + 1), min(some, count)))
 
@@ -66,7 +66,7 @@ def test_an_exception_leaves_nothing_behind(name: str, house: House) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*THOROUGH, *OTHERS])
 def test_a_guest_changes_nothing_at_many_lines(name: str, house: House) -> None:
-    """Call all guests at every line of the hosts `pool` and `step`, and at 2,000 lines of all other hosts together."""
+    """Call all guests at every line of the hosts `pool` and `step`, and at up to 2,000 lines of the other hosts."""
     host, right, guests = house
     for k in sample(name, host, 10**9 if name in THOROUGH else 2000 // len(OTHERS)):
         guest_inside(host, right, guests, k)
@@ -93,7 +93,7 @@ def test_the_next_call_repairs_what_an_exception_in_a_clean_up_leaves(name: str,
 
 
 def broken_by(name: str, law: Any, *planted: tuple[Any, str, Any], some: int = 10**9, rounds: int = 1) -> bool:
-    """Return True if the law fails at one of `some` lines of the host with these (owner, name, value) planted."""
+    """Return True if the law fails at one of `some` lines of the host after each `owner.name` was set to its value."""
     with hosts() as (all_hosts, guests), pytest.MonkeyPatch.context() as patch:
         host, right = all_hosts[name], all_hosts[name]()
         known, all_lines = {guest: (call, call()) for guest, call in guests.items()}, sample(name, host, some)
@@ -109,7 +109,7 @@ def broken_by(name: str, law: Any, *planted: tuple[Any, str, Any], some: int = 1
                 IndexError,
                 TypeError,
                 RuntimeWarning,
-            ):  # NumPy still warns in a thread of the pool
+            ):  # RuntimeWarning: np.errstate has no effect in the threads of the pool
                 return True
     return False
 
@@ -119,7 +119,7 @@ def error_law(host: Host, right: str, _: Any, k: int) -> int:
 
 
 def test_memory_of_the_thread_is_refused() -> None:
-    """Plant patches in memory of the thread, which the thread's next call (e.g. a guest) overwrites."""
+    """Plant patches whose memory belongs to the thread, so that the thread's next call (by a guest) overwrites them."""
     Patches = pytest.importorskip("minintk.fast.patches", reason="the satellite of speed was taken away").Patches
     kept: dict[Any, Any] = {}
     right = Patches.read
@@ -134,7 +134,7 @@ def test_memory_of_the_thread_is_refused() -> None:
 
 
 def test_a_call_that_does_not_wait_is_refused() -> None:
-    """Plant a call that does not wait for its pieces and therefore returns uninitialised memory.
+    """Plant a call that does not wait for other threads and therefore returns before all pieces are computed.
 
     Without the pauses, the caller can compute all pieces itself. Then waiting makes no difference.
     """
@@ -151,7 +151,7 @@ def test_a_call_that_does_not_wait_is_refused() -> None:
 
 
 def test_a_limit_that_an_error_leaves_is_refused() -> None:
-    """Plant a limit of BLAS to one thread, which remains for the rest of the process after an exception."""
+    """Plant a limit of BLAS to one thread that is not removed after an exception."""
 
     def enter(self: Any) -> None:
         threads._holders[id(self)] = threading.get_ident(), None

@@ -130,7 +130,7 @@ def test_every_model_obeys_the_laws(case: Case, shared: bool) -> None:
 
 
 def saturated(seed: int, scale: float = 8.0) -> tuple[mn.Network, Array, Array, np.random.Generator]:
-    """Return (network, theta_0, x, rng). The network ends in tanh, and its outputs are near 1 and -1 at scale 8."""
+    """Return (network, theta_0, x, rng). The network ends in tanh, and at scale 8 its outputs are near 1 or -1."""
     net = mn.Network(mn.Sequential(mn.Dense(4, b_std=1.0), mn.Tanh(), mn.Dense(2, b_std=1.0), mn.Tanh()), (3,))
     rng = np.random.default_rng(seed)
     return net, scale * net.init(rng), scale * rng.standard_normal((3, 3)), rng
@@ -138,7 +138,7 @@ def saturated(seed: int, scale: float = 8.0) -> tuple[mn.Network, Array, Array, 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_a_saturated_network_less_its_start_obeys_the_law_of_the_derivative(seed: int) -> None:
-    """If f and f_0 are near 1 but f - f_0 and J are near 0, the rounding errors are those of f and f_0."""
+    """If |f| and |f_0| are near 1 but f - f_0 and J are near 0, the rounding errors are those of f and f_0."""
     net, theta0, x, rng = saturated(seed)
     theta = theta0 + 0.1 * rng.standard_normal(theta0.shape)
     testing.check_derivative(mn.Centred(net, theta0, alpha=3.0), theta, x, rng)
@@ -172,7 +172,7 @@ def test_linearized_has_a_constant_jacobian_and_the_value_at_theta0(case: Case) 
 def test_linearising_and_centring_commute(case: Case, alpha: float) -> None:
     """Both orders give alpha J (theta - theta_0).
 
-    Centred o Linearized subtracts f(theta_0) once more, with a rounding error.
+    In Centred o Linearized, f(theta_0) is added and subtracted again, with a rounding error.
     """
     theta = near(case)
     one = mn.Centred(mn.Linearized(case.net, case.theta), case.theta, alpha)
@@ -203,10 +203,10 @@ def run(model: mn.Model, theta: Array, x: Array, y: Array, lr: float, steps: int
 
 
 def stable_rate(net: mn.Network, theta: Array, x: Array) -> float:
-    """Return a quarter of the smallest 2 N / lambda_max of all members, where the kernel includes learning-rate scales.
+    """Return a quarter of the smallest 2 N / lambda_max of all members, with lambda_max of the full kernel J S J'.
 
-    A small network's kernel can start near 0 and grow, so lambda_max is evaluated at theta and 2 theta, and is at least
-    N times the largest scale.
+    A small network's kernel can start near 0 and grow. Hence lambda_max is the largest value at theta and at 2 theta,
+    or N times the largest learning-rate scale if that is larger.
     """
     scales = net.layout.learning_rate_scales()
     s = np.ones(net.size) if scales is None else scales
@@ -218,7 +218,7 @@ def stable_rate(net: mn.Network, theta: Array, x: Array) -> float:
 
 
 SHORT = 20
-"""The number of training steps in the laws below.
+"""The number of training steps in most laws below.
 
 Near the start, each step multiplies a rounding error by at most 1 + lr |Hessian|, about 2.
 """
@@ -267,7 +267,7 @@ def test_an_ensemble_trains_like_its_members_alone(case: Case, momentum: float) 
 
 @given(smooth_cases)
 def test_models_nest_in_any_order_and_train(case: Case) -> None:
-    """Check that two nestings in opposite order agree, and that no step on any nesting increases the loss."""
+    """Check that Linearized and Centred nest in either order with equal results, and that losses of nestings fall."""
     lr = stable_rate(case.net, case.theta, case.x)
     net, theta0 = case.net, case.theta
     lin_cen = mn.Linearized(mn.Centred(net, theta0, 2.0), theta0)
@@ -293,9 +293,9 @@ def test_models_nest_in_any_order_and_train(case: Case) -> None:
 
 @given(smooth_cases)
 def test_descent_on_the_linearised_network_is_a_power_of_one_matrix(case: Case) -> None:
-    """Check f_t - y = (I - lr/N J S J')^t (f_0 - y), with the learning-rate scales S.
+    """Check f_t - y = (I - lr/N J S J')^t (f_0 - y) after t steps, with the learning-rate scales S.
 
-    J is evaluated as the matrix J.dense().
+    The matrix of J is J.dense().
     """
     lr, (N, C) = stable_rate(case.net, case.theta, case.x), case.y.shape
     f0, J = case.net.linearize(case.theta, case.x)

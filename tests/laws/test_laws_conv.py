@@ -92,8 +92,8 @@ coupled = convolutional(normalised=True)
 def test_batchnorm_in_training(case: Case) -> None:
     """Check normalisation by the statistics of the batch, and its derivative. Such a network has no kernel.
 
-    If all examples of the batch agree on every channel, e.g. for a single pixel with one channel, f is 0 for any theta.
-    Then J consists of rounding errors of 0, and tolerances relative to |J| are meaningless.
+    If all examples have equal inputs of BatchNorm, e.g. after a LayerNorm over one channel, its outputs are 0 for any
+    theta. Then J can consist of rounding errors only, and tolerances relative to |J| are meaningless.
     """
     x = case.rng.standard_normal((6, *case.net.input_shape))
     J = case.net.linearize(case.theta, x)[1].dense()
@@ -113,7 +113,7 @@ def test_batchnorm_calibrated(case: Case) -> None:
     frozen, f = case.net.calibrate(case.theta, batch), case.net(case.theta, batch)
     tolerance = testing.roundings(case.net, case.theta, batch) * (1 + float(np.abs(f).max()))
     testing.assert_close("calibrated = the batch's statistics", frozen(case.theta, batch), f, tolerance)
-    moved = case.theta + 0.1 * case.rng.standard_normal(case.theta.shape)  # away from y = 0, where relu has a kink
+    moved = case.theta + 0.1 * case.rng.standard_normal(case.theta.shape)  # away from relu's kink
     testing.check_model(frozen, np.asarray(moved), case.x, case.rng)
 
 

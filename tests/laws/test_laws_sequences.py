@@ -63,7 +63,7 @@ def networks(draw: st.DrawFn) -> mn.Network:
 
 
 def padded(case: Case) -> Array:
-    """Return the batch with a first example that is only padding, and a last example that ends in padding."""
+    """Return the batch after turning its first example and the end of its last example into padding."""
     x = case.x.copy()
     x[0], x[-1, -1] = 0, 0
     return np.asarray(x)
@@ -95,7 +95,7 @@ def test_fast_networks_are_the_layers_as_written(case: Case) -> None:
 
 
 def test_it_computes_what_the_formula_says() -> None:
-    """Compute attention head by head and position by position from the named tensors."""
+    """Compare with attention that is computed head by head and position by position from the named tensors."""
     layer = mn.GlobalSelfAttention(
         4, heads=2, key_channels=3, value_channels=5, scaling="sqrt", qk_std=2.0, w_std=1.5, b_std=0.3
     )
@@ -127,7 +127,7 @@ RANDOM: dict[str, Any] = {"zeta": mn.Identity(), "scaling": "sqrt", "key_channel
 
 
 def spec(n: int, *, deep: bool = False, **how: Any) -> mn.Sequential:
-    """Build attention with n channels everywhere, on the inputs or, if `deep`, between ReLU layers."""
+    """Build a network with n channels. Its attention acts on the inputs or, if `deep`, between two ReLU layers."""
     layer = mn.GlobalSelfAttention(n, w_std=1.3, **({"heads": 2} | how))
     before, after = ([mn.Conv1d(n, 1, w_std=1.2), mn.ReLU()], [mn.ReLU()]) if deep else ([], [])
     mean = mn.MaskedAvgPool() if layer.masked else mn.GlobalAvgPool()
@@ -148,7 +148,7 @@ def worst(samples: tuple[Array, Array], truth: Any) -> float:
 
 
 def theta_without_values(how: dict[str, Any]) -> tuple[Array, Array]:
-    """Return (NNGP, Theta), where Theta deliberately omits the contribution of the weights of the values."""
+    """Return (NNGP, Theta), where Theta deliberately omits the contribution of the value weights."""
     steps = program(spec(8, **how), mn.NTK(), X.shape[1:])
     k = next(i for i, step in enumerate(steps) if isinstance(step, Attend))
     value = steps[k - 1]
@@ -162,7 +162,7 @@ def theta_without_values(how: dict[str, Any]) -> tuple[Array, Array]:
 
 
 def check(how: dict[str, Any], members: int, n: int) -> None:
-    """Check that the z-test accepts the right kernels, and rejects another qk_std and an incomplete Theta."""
+    """Check that the z-test accepts the right kernels, and rejects those of another qk_std and an incomplete Theta."""
     samples = combined(members, n, how)
     right, scaled = (an.kernel(spec(8, **both)).both(X) for both in (how, how | {"qk_std": 3 * how.get("qk_std", 1.0)}))
     assert worst(samples, right) <= 1
@@ -175,20 +175,20 @@ def test_networks_approach_the_infinite_kernels() -> None:
 
 
 def test_linear_attention_with_random_weights() -> None:
-    """Check that linear attention has the infinite-width kernels on average at any width, as it is multilinear."""
+    """Linear attention is multilinear in its weights, so its mean kernels at any width are those of infinite width."""
     net = spec(16, heads=4, qk_std=0.8, b_std=0.3, **RANDOM)
     samples, K = kernels(net, X, 3000), np.asarray(an.kernel(net).nngp(X))
     assert worst(samples, an.kernel(net).both(X)) <= 1
     for wrong in ({"qk_std": 1.2}, {"w_std": 1.8}, {"b_std": 0.9}):
         other = mn.Sequential(replace(net.layers[0], **wrong), *net.layers[1:])  # type: ignore[type-var]
         assert worst(samples, an.kernel(other).both(X)) > 1
-    without_keys = np.asarray(an.kernel(net).ntk(X)) - (K - 0.3**2)  # one of the four layers of weights
+    without_keys = np.asarray(an.kernel(net).ntk(X)) - (K - 0.3**2)  # without one weight's contribution
     assert worst(samples, (K, without_keys)) > 1
 
 
 @pytest.mark.slow
 def test_deep_linear_attention_with_random_weights() -> None:
-    """Check 2 k_2n - k_n, which has no 1/n term, for attention between ReLU layers with growing heads and channels."""
+    """Check 2 k_2n - k_n, which has no 1/n term, for attention between ReLU layers with n channels and n / 2 heads."""
     found = [kernels(spec(n, deep=True, heads=n // 2, **RANDOM), X, 8000, n) for n in (32, 64)]
     samples = tuple(2 * wide - narrow for narrow, wide in zip(*found, strict=True))
     assert worst(samples, an.kernel(spec(8, deep=True, **RANDOM)).both(X)) <= 1

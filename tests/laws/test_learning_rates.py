@@ -1,4 +1,4 @@
-"""Test the effect of learning-rate scales on the tangent kernel, kappa, infinite width, weight decay and errors.
+"""Test how learning-rate scales affect tangent kernels at finite and infinite width, kappa, weight decay and errors.
 
 `tests/planted/test_planted.py` runs the laws in `tests/kit/learning_rates.py` with their planted errors.
 """
@@ -34,9 +34,9 @@ def test_a_kernel_without_the_rates_or_with_other_powers_is_refused(parametrizat
 
 
 def test_deep_networks_tend_to_the_analytic_kernel() -> None:
-    """E J S J' = Theta + c/n, so 2 E_2n - E_n has no term in 1/n.
+    """E J S J' = Theta + c/n + O(1/n^2) at width n, so twice its value at 2 n minus its value at n has no 1/n term.
 
-    The networks are in muP and have two hidden layers or three branches.
+    The networks are in muP and have two hidden layers or three residual branches.
     """
 
     def plain(n: int) -> mn.Sequential:
@@ -63,9 +63,9 @@ def test_convolutions_have_it_too() -> None:
 @pytest.mark.parametrize(
     "parametrization",
     [
-        mn.ABC((0, 0.5, 0.5), (0, 0, 0), (0.5, 0.5, 0.5)),  # falls as n^-1/2
-        mn.ABC((0, 0, 0), (0, 0.5, 0.5), (-1, -1, -1)),  # grows as n^2
-        mn.ABC((0, 0, 0), (0, 0.5, 0.5), (1, 1, 1)),  # a limit exists, without the contribution of the input layer
+        mn.ABC((0, 0.5, 0.5), (0, 0, 0), (0.5, 0.5, 0.5)),  # Theta falls as n^-1/2
+        mn.ABC((0, 0, 0), (0, 0.5, 0.5), (-1, -1, -1)),  # Theta grows as n^2
+        mn.ABC((0, 0, 0), (0, 0.5, 0.5), (1, 1, 1)),  # the input layer's part of Theta vanishes
     ],
     ids=repr,
 )
@@ -78,9 +78,9 @@ def test_a_kernel_that_is_no_limit_is_refused(parametrization: Any) -> None:
 
 
 def test_the_share_that_vanishes_left_out() -> None:
-    """If c = inf, the input layer has learning rate 0, and the rest of the kernel has a limit.
+    """If the input layer's exponent c is inf, its learning rate is 0, and the rest of the kernel has a limit.
 
-    Networks without hidden layers have no width.
+    A network without hidden layers has no width, so its kernel needs no limit.
     """
     left = mn.ABC((0, 0, 0), (0, 0.5, 0.5), (np.inf, 1, 1))
     k = [an.kernel(law.network(left, n).spec, left).ntk(law.X) for n in (64, 1024)]
@@ -113,7 +113,7 @@ def test_rates_that_are_none_are_refused(rates: Any) -> None:
 
 
 def shrink_exponents(optimizer: Any, widths: tuple[int, ...] = (64, 256, 1024)) -> dict[str, float]:
-    """Return {tensor: b}. Ten steps of decay remove a share of the tensor that scales as n^b with the width n."""
+    """Return {tensor: b}, if the share of a tensor that ten steps of decay remove scales as n^b with the width n."""
     taken: dict[str, list[float]] = {}
     for n in widths:
         net = law.network(mn.SpectralMuP(), n)
@@ -140,7 +140,7 @@ def test_a_decay_beyond_zero_is_refused_before_training(kind: Any) -> None:
         kind(2.0, weight_decay=0.5)
     net, late = law.network(mn.NTK(), 4), kind(mn.WarmUp(10, then=2.0), weight_decay=0.5)
     theta, how = net.init(np.random.default_rng(0)), {"loss": mn.mse, "optimizer": late}
-    next(mn.train(net, theta, law.X, law.Y, steps=9, **how))  # the rate is below 2 up to this step
+    next(mn.train(net, theta, law.X, law.Y, steps=9, **how))  # the rate is below 2 in these nine steps
     for start in (
         lambda: mn.train(net, theta, law.X, law.Y, steps=10, **how),
         lambda: mn.fit(net, theta, law.X, law.Y, epochs=10, **how),
@@ -151,7 +151,7 @@ def test_a_decay_beyond_zero_is_refused_before_training(kind: Any) -> None:
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_on_every_library(library: str) -> None:
-    """Check ntk, kappa, a kernel over time and its scales for each array library, and that float32 stays float32."""
+    """Check ntk, kappa and the movement of the kernel on float32 arrays of each library. The NTK must stay float32."""
     net, xp = law.network(mn.SpectralMuP(), 16), namespace(library)
     theta, x, y = (to_library(a.astype(np.float32), xp) for a in (net.init(np.random.default_rng(0)), law.X, law.Y))
     k = mn.ntk(net, theta, x)

@@ -29,7 +29,7 @@ Unbroken = Callable[[str], dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def start() -> Start:
-    """Return a function that starts a run in a process. A server that has imported everything forks the process."""
+    """Return a function that starts a run in a process, forked from a server that has already imported everything."""
     context: Any = get_context("forkserver")
     context.set_forkserver_preload([long_runs.__name__])
     with pytest.MonkeyPatch.context() as patch:
@@ -70,7 +70,7 @@ def unbroken(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Unbroken
 
 
 def leftovers(folder: Path) -> list[Path]:
-    joint = ("record.lock", "sweep.lock", "fit.lock")  # these files remain
+    joint = ("record.lock", "sweep.lock", "fit.lock")  # lock files that may remain
     return [path for path in folder.rglob("*") if path.suffix in (".part", ".lock") and path.name not in joint]
 
 
@@ -106,7 +106,7 @@ def test_killed_at_random_moments(kind: str, kills: int, folder: Path, start: St
         assert not leftovers(at)
     repeated = sum(map(long_runs.computed, folders)) - len(folders) * long_runs.UNITS[kind]
     assert killed == kills
-    assert repeated <= killed  # only units that were being computed at a kill
+    assert repeated <= killed  # at most the unit that each kill interrupted
 
 
 @pytest.mark.parametrize("kind", long_runs.FILES)
@@ -157,7 +157,7 @@ def test_starters_of_whom_some_are_killed(kind: str, folder: Path, start: Start,
 
 @pytest.fixture
 def full_disk(tmp_path: Path) -> Iterator[Path]:
-    """Mount a disk of 512 kB and yield its folder."""
+    """Mount a file system of 512 KiB in memory and yield its folder. Skip the test if this is impossible."""
     place, mount = tmp_path / "disk", shutil.which("mount")
     place.mkdir()
     how = [mount or "no mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(place)]

@@ -23,7 +23,7 @@ DTYPES = "float32", "float64"
 
 @pytest.fixture(scope="module", autouse=True)
 def _blas_with_two_threads() -> Iterator[None]:
-    """Set two BLAS threads in this thread, as a main program can do. Limits must still apply in other threads."""
+    """Set BLAS to two threads in this thread, as a main program can. Our limits must still hold in other threads."""
     before = [(library, library.num_threads) for library in blas_libraries()]
     for library, _ in before:
         library.set_num_threads(2)
@@ -40,7 +40,7 @@ def executors() -> Iterator[dict[str, Executor]]:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_rows_in_blocks_of_their_own_size(dtype: str, executors: dict[str, Executor]) -> None:
-    """More than 3,000 rows need several blocks. With another split, 25 to 45 % of the entries had other bytes."""
+    """More than 3,000 rows need several blocks. With another split, the bytes of 25 to 45 % of the entries differed."""
     x = data(dtype, 3100, 5)
     same_bits(an.kernel(DENSE["relu"]), (x,) if dtype == "float32" else (x, x[:300].copy()), executors)
 
@@ -120,7 +120,7 @@ def test_diagonals_and_derivatives_on_any_number_of_cores() -> None:
 
 
 def test_beside_other_threads_at_work() -> None:
-    """A kernel has the same bits while three other threads evaluate other kernels."""
+    """A kernel has the same bits while three other threads also evaluate kernels."""
     kernel, x, images, stop = an.kernel(DENSE["relu"]), data("float64", 900, 5), data("float64", 20, 4, 6, 2), Event()
     pooled = an.kernel(IMAGES["pooled"])
     wanted = kernel.ntk(x), pooled.ntk(images)
@@ -144,7 +144,7 @@ def test_beside_other_threads_at_work() -> None:
 
 
 def test_whether_numba_is_loaded_makes_no_difference(executors: dict[str, Executor]) -> None:
-    """A kernel of medium size is computed by the same method whether Numba is loaded or not."""
+    """A kernel of medium size has the same bytes whether Numba is loaded or not."""
     x = data("float64", 12, 8, 8, 1)
     kernel = an.kernel(IMAGES["pooled"])
     apart = kernel.both(x, executor=executors["processes"])
@@ -155,7 +155,7 @@ def test_whether_numba_is_loaded_makes_no_difference(executors: dict[str, Execut
     assert all(np.array_equal(a, b) for a, b in zip(apart, kernel.both(x), strict=True))
 
 
-IMAGES_TOO = pytest.param((26, 2, 3, 2), id="images", marks=pytest.mark.slow)  # a planted error covers it by default
+IMAGES_TOO = pytest.param((26, 2, 3, 2), id="images", marks=pytest.mark.slow)  # by default, a planted error tests it
 
 
 @pytest.mark.parametrize("shape", [pytest.param((1300, 5), id="rows"), IMAGES_TOO])

@@ -185,7 +185,7 @@ def test_masked_arrays_are_refused_wherever_data_enters() -> None:
 def test_memory_of_a_gpu_is_what_its_pool_may_take(
     limit: int, used: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Available memory is 100 bytes free on the device and 12 in the pool. A limit of 0 means no limit."""
+    """The available memory is 100 + 12 bytes (device and pool), up to the pool's limit. A limit of 0 means no limit."""
     pool = SimpleNamespace(free_bytes=lambda: 12, get_limit=lambda: limit, used_bytes=lambda: used)
     runtime = SimpleNamespace(memGetInfo=lambda: (100, 1000))
     cupy = SimpleNamespace(cuda=SimpleNamespace(runtime=runtime), get_default_memory_pool=lambda: pool)

@@ -33,7 +33,7 @@ V1 = """35 31 0:32 / /sys/fs/cgroup/memory rw shared:9 - cgroup cgroup rw,memory
 
 
 def test_the_least_of_nested_groups_counts(tmp_path: Path) -> None:
-    """In this SLURM job, the job has a memory limit but its step has none.
+    """The least free memory of nested groups counts. Here, a SLURM job has a memory limit but its step has none.
 
     The word "max" means unlimited. Cache that can be dropped does not count as used.
     """
@@ -78,7 +78,7 @@ def test_version_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("root", ["/docker/x", "/elsewhere"])
 def test_a_container_sees_a_part_of_the_tree(tmp_path: Path, root: str) -> None:
-    """If the mount begins at the process's own group, or does not name the group, the mount's limit applies."""
+    """If the mount's root is the process's own group or an unrelated group, the limit in the mount's root applies."""
     mount = f"35 31 0:32 {root} /sys/fs/cgroup rw - cgroup2 cgroup2 rw"
     files = {"sys/fs/cgroup/memory.max": 100 * MB}
     assert arrays.free_in_groups(tree(tmp_path, mount, "0::/docker/x", files)) == 100 * MB
@@ -97,7 +97,7 @@ def test_kernels_are_bounded_by_the_group(monkeypatch: pytest.MonkeyPatch) -> No
     k, x = kernel(mn.Sequential(mn.Dense(4), mn.ReLU(), mn.Dense(1))), np.eye(2100, 3)
     k.ntk(x[:40])
     monkeypatch.setattr("minintk.arrays.free_in_groups", lambda: 20_000)
-    k.ntk(x[:40])  # what a small kernel needs is there, and is not asked for
+    k.ntk(x[:40])  # for a small kernel, free memory is not looked up
     with pytest.raises(MemoryError, match="2e-05 GB are free"):
         k.ntk(x)
 

@@ -1,4 +1,4 @@
-"""Test that, without a terminal, the time left is printed every ten seconds, and a last line at the end."""
+"""Test progress without a terminal: the time left is printed every ten seconds, and a last line at the end."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_hours_of_work_are_named_once(
 def test_work_without_a_bar_names_its_hours(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The hours are also printed for work without a bar that reports fractions of 1."""
+    """The hours are also printed for work that shows no bar and reports fractions of 1."""
     clock = iter([0.0, 20.0, 40.0])
     monkeypatch.setattr(progress, "perf_counter", lambda: next(clock))
     with progress_of("Cholesky", 1.0, shown=False) as advance:

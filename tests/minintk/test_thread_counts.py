@@ -124,9 +124,9 @@ def test_bits_in_processes_of_joblib() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("blas", [1, 2])
 def test_bits_at_sizes_of_users(blas: int) -> None:
-    """For any number of threads, LeNet-5 and a residual network have the same bits in batches of 256.
+    """For any number of threads, LeNet-5 and a residual network have the same bits after two steps on 256 images.
 
-    A solve with 3,500 points has the same bits, too.
+    A kernel and a solve with 3,500 points have the same bits, too.
     """
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((256, 28, 28, 1)).astype(np.float32), np.eye(10, dtype=np.float32)[np.arange(256) % 10]

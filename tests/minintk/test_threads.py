@@ -294,7 +294,7 @@ def test_where_no_thread_can_start_it_is_a_plain_loop(two_cores: None, monkeypat
 
 
 def test_what_is_done_holds_no_arrays(two_cores: None) -> None:
-    """A call that no thread joined waits in the queue without its arrays."""
+    """A finished call that no thread of the pool joined stays in the queue, but holds no arrays."""
     pool, job = threads._Pool(), threads._Job(abs, [1, 2])
     jobs: list[Any] = []
     with pytest.MonkeyPatch.context() as patch:

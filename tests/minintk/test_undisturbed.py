@@ -1,4 +1,4 @@
-"""Test that a signal handler finds complete modules and complete code, and that interrupted work continues."""
+"""Test `undisturbed`: a signal handler finds no half-loaded module, and interrupted imports and compilers go on."""
 
 from __future__ import annotations
 

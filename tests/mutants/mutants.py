@@ -1,19 +1,19 @@
-"""Change the numerical modules slightly, one place at a time, and check whether the tests notice.
+"""Change the numerical modules slightly, in one place at a time, and check whether the tests notice.
 
     python3 make.py mutants --sample 150 --seed 1
     python3 make.py mutants --modules "analytic/images/*" --sample 20 --again
 
 Mutants are written to a copy of the last commit under `.mutants/`, never to the checkout.  Only tests that call the
 changed function run: first the tests in its module's test file, then quick tests in all files. With `--whole`, all
-other tests also run against a survivor, which can take an hour per survivor. One run of the suite records which test
-calls which function. Later runs reuse this record (`--map` renews it).
+other tests also run against a mutant that survives these, which can take an hour per survivor. One run of the suite
+records which test calls which function. Later runs reuse this record (`--map` renews it).
 
-Verdicts are appended to `.mutants/results.jsonl`, so that a stopped run can resume. `--again` tests survivors again,
-after a test was written. Mutants that compute the same results, or that no test should distinguish, are listed in
-equivalent.toml with the reason.
+Verdicts are appended to `.mutants/results.jsonl`, so that a stopped run can resume. Use `--again` to test survivors
+again after tests have been added. Mutants that compute the same results, or that no test should distinguish from the
+original, are listed in equivalent.toml with the reason.
 
 We do not use mutmut or cosmic-ray, because they do not change axes, dtypes, terms and factors. They also do not select
-tests by the functions that the tests call, which avoids running a slow suite for most mutants.
+tests by the functions that the tests call. This selection avoids running a slow suite for most mutants.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class Copy:
         return None if child.returncode == -signal.SIGXCPU else child.returncode, output
 
     def tests(self, mutation: Mutation) -> dict[str, list[str]]:
-        """Return the tests that call the mutated function in three groups: its file's tests, quick tests, others."""
+        """Return the tests that call the mutated function, in three groups: its file's tests, quick tests, others."""
         names = {mutation.path + "::" + mutation.scope.split(".<locals>")[0]}
         found = [test for test, entry in self.reached.items() if names & set(entry["reached"])]
         if not found:  # a constant of the module, a class, compiled code
@@ -215,7 +215,7 @@ class Copy:
         return Verdict(mutation.key, status, f"{name}: {by}" if by else "", round(time.monotonic() - started, 1))
 
     def innocent(self, verdicts: list[Verdict]) -> set[str]:
-        """Return the tests that failed for a mutant but also fail without a mutation, and therefore prove nothing."""
+        """Return the tests that failed for a mutant but also fail without one, and therefore prove nothing."""
         killers = {verdict.by.partition(": ")[2] for verdict in verdicts if verdict.status == "killed"}
         found: set[str] = set()
         while True:
@@ -256,7 +256,7 @@ def failures(output: str) -> list[str]:
 
 
 def humble(seconds: float) -> None:
-    """Lower the priority of a mutant's process, and limit its memory and, to `seconds`, its processor time."""
+    """Lower the priority of a child process, limit its memory, and limit its processor time to `seconds`."""
     import resource
 
     os.nice(10)
@@ -287,7 +287,7 @@ def modules(tree: Path, globs: list[str]) -> list[str]:
 
 
 def sample(tree: Path, names: list[str], number: int, seed: int) -> list[Mutation]:
-    """Draw `number` mutations, distributed evenly over the modules. Each module has its own random generator."""
+    """Draw `number` mutations, distributed evenly over the modules, with a separate random generator per module."""
     drawn = []
     for name in names:
         source = (tree / name).read_bytes()
@@ -317,7 +317,7 @@ def room(path: str) -> str:
 
 
 def table(verdicts: list[Verdict]) -> str:
-    """Return a table with the numbers of mutants, detected mutants, equivalent mutants and survivors per folder."""
+    """Return a table with the numbers of killed, too slow, equivalent and surviving mutants in each folder."""
     statuses = ("killed", "timeout", "equivalent", "survived")
     rows: dict[str, Counter[str]] = {}
     for verdict in verdicts:

@@ -1,7 +1,7 @@
 """Make small wrong changes to a module, one at a time. The tests must detect these mutants.
 
 A mutation replaces the text of one expression or statement and leaves every other line in place, so that tracebacks
-keep their line numbers. Annotations, docstrings, imports, decorators and messages of errors are not changed.
+keep their line numbers. Annotations, docstrings, imports, decorators, f-strings and raised errors are not changed.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Mutation:
 def mutations(path: str, source: bytes) -> list[Mutation]:
     """Return every mutation of a module, in the order of the source text.
 
-    Some mutations do not change the program (see `valid`).
+    Some of them do not change the program or are not valid Python (see `valid`).
     """
     starts = [0]
     for row in source.splitlines(keepends=True):

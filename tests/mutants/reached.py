@@ -1,8 +1,8 @@
-"""A pytest plugin with two uses. It records which functions each test calls, and it runs selected tests in a given
-order.
+"""Record which functions each test calls, or run selected tests in a given order: a pytest plugin with two uses.
 
-`REACHED_RECORD=file` records the functions, and `REACHED_ONLY=file` selects the tests. The map contains functions, not
-lines, because line numbers change. It is built once. Neither child processes nor threads of minintk's pool are traced.
+The environment variable REACHED_RECORD names the file for the recorded map, and REACHED_ONLY the file that selects
+tests. The map contains functions, not lines, because line numbers change. It is built once. Neither child processes
+nor threads of minintk's pool are traced.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ reached: set[tuple[str, str]] = set()
 
 
 def follow(frame: FrameType, event: str, argument: object) -> None:
-    """Record the function of a call. Returning None prevents tracing of its lines."""
+    """Record the function that is called. Returning None prevents the tracing of its lines."""
     code = frame.f_code
     if code.co_filename.startswith(HOMES):
         reached.add((code.co_filename, code.co_qualname))

@@ -114,7 +114,7 @@ def test_a_key_stays_where_lines_are_added_above_and_tells_mutants_apart() -> No
 
 
 def test_compiled_code_meets_the_tests_of_its_file(copy: Copy) -> None:
-    """Mutants of compiled code run the tests in the module's test file, because tracing does not see compiled code."""
+    """For mutants of compiled code, which is not traced, the tests in the module's test file run."""
     names = [f"tests/{name}::test" for name in ("minintk/fast/test_toy.py", "test_other.py")]
     copy.reached = {name: {"seconds": 0.1, "passed": True, "reached": []} for name in names}
     assert copy.tests(one("operator", "done += 1"))["own"] == names[:1]
@@ -142,7 +142,7 @@ def one(kind: str, before: str) -> Mutation:
 
 
 def test_killed_and_living_are_told_apart(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check a mutant that is killed, a mutant that exceeds its time limit, and a mutant that makes no difference."""
+    """Check a mutant that is killed, a mutant that survives, and a mutant that exceeds its time limit."""
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest -p no:xdist")
     copy.note(anew=False, globs=[])
     assert copy.reached.keys() == {f"tests/minintk/fast/test_toy.py::test_{n}" for n in ("largest", "count")} | {

@@ -1,4 +1,4 @@
-"""Check that tests that count operations detect changes that leave results equal but make code much slower."""
+"""Check that the tests that count operations fail on changes that leave results equal but make code much slower."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Read neural_tangents.npz: the kernels that neural-tangents' own tests request, with their networks as specs.
 
-cases : JSON, {"spec": ["Sequential", [["Dense", {"width": 3}], ...]], "standard": its parametrization, "x1", "x2": the
-    numbers of inputs, "nngp", "ntk": {"shape", "from": place in `values`, "largest": entry}, "test"}.
+cases : JSON, [{"spec": ["Sequential", [["Dense", {"width": 3}], ...]], "standard": true or false (NTK parametrization),
+    "x1", "x2": index in `shapes`, "nngp", "ntk": {"shape", "from": index in `values`, "largest": entry}, "test"}, ...].
 inputs : all inputs, concatenated. shapes : their shapes, as JSON.
-values : entries of kernels, concatenated: all entries of a kernel, or ENTRIES of them at even distances.
+values : the entries of all kernels, concatenated. Large kernels have ENTRIES evenly spaced entries here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ENTRIES = 24
 
 @dataclass(frozen=True)
 class ScaledErf(mn.Activation):
-    """a erf(b x) + c, which approximates a sigmoid for b = 1 / 2.402."""
+    """The activation a erf(b x) + c, which approximates the sigmoid with the default constants."""
 
     a: float = 0.5
     b: float = 1 / SIGMOID_LIKE
@@ -38,7 +38,7 @@ class ScaledErf(mn.Activation):
 
 @dataclass(frozen=True)
 class Gabor(mn.Activation):
-    """exp(-x^2) sin(x)."""
+    """The activation exp(-x^2) sin(x)."""
 
 
 @pointwise.register
@@ -99,9 +99,9 @@ def read() -> tuple[list[dict[str, Any]], list[Any], Any]:
 
 
 def kernels(spec: Any, standard: bool, x1: Any, x2: Any, rank: int) -> dict[str, Any]:
-    """Return functions that compute nngp and ntk of the spec on x1, x2.
+    """Return {"nngp": f, "ntk": g}, functions that return the kernels of the spec on x1, x2.
 
-    rank : number of axes of the kernels, above 2 for kernels of pairs of pixels.
+    rank : number of axes of the kernels. It exceeds 2 for kernels of pairs of pixels.
     """
     k = an.kernel(spec, mn.Standard() if standard else mn.NTK())
     xs = (x1,) if x2 is None else (x1, x2)
@@ -114,7 +114,7 @@ def kernels(spec: Any, standard: bool, x1: Any, x2: Any, rank: int) -> dict[str,
 def distance(case: dict[str, Any], spec: Any = None) -> float:
     """Return the largest difference from neural-tangents' NNGP and NTK, relative to the largest entry of the kernel.
 
-    spec : the spec to compare. Defaults to the spec of the case.
+    spec : the spec to compare. Defaults to the spec of the case. Returns inf if the shapes of the kernels differ.
     """
     _, inputs, values = read()
     spec = decode(*case["spec"]) if spec is None else spec

@@ -4,7 +4,7 @@
 
 CHECKOUT is a checkout of google/neural-tangents, whose folder `tests` is imported. The environment needs
 neural-tangents 0.6.5, jax 0.4.30, NumPy 1 and absl, but not minintk. While the tests run, recorders replace the layers
-of stax, so no kernel is computed. Monte Carlo is skipped. Cases that the tests skip for speed run too, up to MOST and
+of stax, so no kernel is computed. Monte Carlo is skipped. Cases that the tests skip for speed run too, within MOST and
 SECONDS. Then stax's layers compute the kernels of each distinct network. OUT.npz contains `cases` (JSON: networks,
 names of tests, errors) and the arrays "x1 7", "x2 7", "nngp 7", "ntk 7" of case 7. `nt_translate.py` reads this file.
 """
@@ -29,7 +29,7 @@ import numpy as np
 MODULES = [f"stax.{name}_test" for name in ("stax", "elementwise", "branching", "combinators", "requirements")]
 MODULES += ["predict_test", "monte_carlo_test", "batching_test"]
 MOST, SECONDS = 120, 60.0
-"""Limits for each test: the number of parametrisations, drawn at random, and their total time in seconds."""
+"""Limits for each test: the number of parametrisations, drawn at random, and the seconds after which none starts."""
 COMPOUND = "serial", "parallel"
 Json = dict[str, Any]
 Case = dict[str, Any]
@@ -77,7 +77,7 @@ class Kernel:
 
 
 def recorded(network: Json, x1: Any, x2: Any, options: Json) -> None:
-    """Add a case, unless this network has already been recorded with inputs of these shapes."""
+    """Add a case, unless this network has already been recorded with these options and inputs of these shapes."""
     several = isinstance(x1, tuple | list) or isinstance(x2, tuple | list)
     shapes = "several inputs" if several else (np.shape(x1), None if x2 is None else np.shape(x2))
     more = sorted(k for k, v in options.items() if v is not None and k in ("mask_constant", "pattern", "pos_emb"))
@@ -175,7 +175,7 @@ def run_module(module: str) -> None:
         for cls, name in rng.sample(members, min(len(members), MOST)):
             if time.monotonic() - start < SECONDS:
                 test_now = f"{module}.{cls_name}.{name}"
-                cls(name).run(unittest.TestResult())  # its comparisons can fail, because they compare zeros
+                cls(name).run(unittest.TestResult())  # its assertions can fail, because recorders return zeros
         sys.stdout.write(f"{module}.{cls_name}.{test}: {len(members)}, {len(cases) - before} new\n")
 
 

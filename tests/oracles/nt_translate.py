@@ -29,7 +29,7 @@ from minintk.spec.shapes import UnsupportedLayer, out_shape  # noqa: E402
 from tests.oracles.nt_cases import DATA, Gabor, ScaledErf, encode, entries, kernels  # noqa: E402
 
 CLOSE = 1e-8
-"""The largest relative difference at which kernels agree."""
+"""Kernels agree if their relative difference is below this number."""
 PLAIN = {"Relu": mn.ReLU, "Abs": mn.Abs, "Gelu": mn.GELU, "Sign": mn.Sign, "Gabor": Gabor, "Sigmoid_like": ScaledErf}
 NAMED = {
     "ABRelu", "Erf", "Sin", "Cos", "Rbf", "Exp", "Gaussian", "Hermite", "Monomial", "RectifiedMonomial",
@@ -43,7 +43,7 @@ class Unsaid(Exception):
 
 
 def letters(network: Json, rank: int) -> str:
-    """Return the order of the input axes, e.g. "NHWC", according to the first convolution or the first Dense layer."""
+    """Return the order of the input axes, e.g. "NHWC", from the first convolution, or the rank and the Dense layers."""
 
     def first(one: Json) -> str:
         if one["layer"].startswith("Conv") and one.get("dimension_numbers"):
@@ -230,7 +230,7 @@ def ordered(reference: Any, reversed_: bool, axes: str) -> Any:
 
 
 def compare(case: Json, arrays: Json) -> tuple[str, str, Json]:
-    """Return the outcome of a case, the reason, and, if the outcome is "agrees", the row of the data file."""
+    """Return the outcome of a case, the reason, and, if kernels of equal shapes were compared, its row for the file."""
     if "x1" not in arrays:
         return "cannot be said", "several inputs", {}
     if case["options"]:

@@ -10,9 +10,9 @@ import pytest
 import minintk as mn
 from tests.oracles.nt_cases import DATA, decode, distance, encode, read
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*by quadrature")  # the warning states how exact the kernel is
+pytestmark = pytest.mark.filterwarnings("ignore:.*by quadrature")  # such a warning only states how exact a kernel is
 CLOSE = 1e-8
-"""The largest allowed relative difference. For equal inputs, neural-tangents' ReLU loses half of its digits.
+"""The bound on relative differences. For equal inputs, neural-tangents' ReLU kernel loses half of its digits.
 
 Therefore, six cases differ by more than 1e-10, although minintk's kernel is right to 1e-15.
 """

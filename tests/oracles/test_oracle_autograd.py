@@ -1,4 +1,4 @@
-"""Test networks against HIPS autograd, which differentiates the same networks written from their formulas.
+"""Test networks against HIPS autograd, applied to the same networks written from their formulas.
 
 The oracle uses nothing of minintk except the names and shapes of the tensors. It receives theta as a dictionary of
 tensors. Every derivative of autograd is compared with minintk's hand-written derivative, to TOLERANCE.

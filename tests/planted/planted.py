@@ -1,10 +1,10 @@
-"""Print the sheet of planted errors. Each error replaces a formula by a wrong formula, and a law must fail on it.
+"""Print the sheet of planted errors. Each error replaces a formula by a wrong one, on which a law must fail.
 
     python -m tests.planted.planted           prints the sheet, docs/planted-errors.md
 
-A law is a function that raises AssertionError with values. `test_planted.py` checks that each law passes on the
-unchanged library and fails with the error planted. `tests/laws/` runs the laws over random specs. Here the laws run on
-a few fixed networks, so that the sheet does not change between runs.
+A law is a function that raises AssertionError with measured values if it does not hold. `test_planted.py` checks that
+each law passes on the unchanged library and fails with the error planted. `tests/laws/` runs laws over random specs.
+Here they run on a few fixed networks, so that the sheet does not change between runs.
 """
 
 from __future__ import annotations

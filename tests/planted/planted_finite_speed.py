@@ -241,11 +241,11 @@ def _(patch: Patch) -> None:
 
 
 ONE = (0, 0, 1, 1)
-"""The place of a complete result. Its pixels start at (0, 0), in steps of (1, 1)."""
+"""The place of a result that fills its whole array: pixels start at (0, 0), in steps of (1, 1)."""
 
 
 def elsewhere(frame: Any) -> Any:
-    """Return the frame with all pixels shifted left by one on the canvas, if there is room."""
+    """Return the frame with all pixels shifted left by one on the canvas, if there is padding on the left."""
     height, width, down, right = frame
     return height, width, down, np.maximum(right - [1, 0, 0], 0)
 

@@ -85,7 +85,7 @@ def _(patch: Patch) -> None:
 
 
 def table(kind: type[Any], place: str, **factors: Callable[[int, int], float]) -> Callable[[Patch], None]:
-    """Multiply a parametrization's rows for the weights at `place` by factors(fan_in, fan_out)."""
+    """Multiply entries of a parametrization's row for the weights at `place` by factors[name](fan_in, fan_out)."""
 
     def plant(patch: Patch) -> None:
         right = kind.row

@@ -1,4 +1,4 @@
-"""Plant errors in the law of width and in the gate (a sequential test) that tests this law (see `planted`)."""
+"""Plant errors in the law of width, and in the gate, the sequential test of this law (see `planted`)."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def _(patch: Patch) -> None:
 
 
 def wrong_ball(patch: Patch, wrong: Callable[[Any], dict[str, float]]) -> None:
-    """Plant other constants in the gain of heavy-ball descent. wrong(self) returns {name: changed constant}."""
+    """Plant other constants in the gain of heavy-ball descent. wrong(descent) returns {name: changed constant}."""
     descent = analytic.training.dynamics.GradientDescent
     right = descent.gain
     patch.setattr(descent, "gain", lambda self, t: right(replace(self, **wrong(self)), t))

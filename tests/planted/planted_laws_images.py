@@ -35,9 +35,9 @@ PIXELS = np.random.default_rng(6).standard_normal((4, 4, 5, 3)) - 2.0
 
 
 def on_images(*layers: mn.spec.Layer, ensemble: int | None = None) -> list[tuple[mn.Network, Array]]:
-    """Return for each layer a network that contains it, with parameters that differ from the network's initial values.
+    """Return (network, theta) for each layer. The network contains the layer, and theta is not an initial theta.
 
-    Each layer is between two convolutions. The networks end alternately in GlobalAvgPool or Flatten, and then Dense.
+    Each layer is between two convolutions. The networks end alternately in GlobalAvgPool and Flatten, then Dense.
     """
     rng, found = np.random.default_rng(3), []
     for i, layer in enumerate(layers or IMAGE_LAYERS):
@@ -106,7 +106,7 @@ NEVER = 10**15
 
 @contextmanager
 def fast_paths(**closed: int) -> Iterator[None]:
-    """Make small networks use every fast path, except the fast paths whose thresholds are given (e.g. NEVER)."""
+    """Make small networks use every fast path, except those whose thresholds are given as keywords (e.g. NEVER)."""
     with small_is_large(), single_threaded_blas(), pytest.MonkeyPatch.context() as patch:
         for name, value in closed.items():
             patch.setattr(THRESHOLDS, name, value)

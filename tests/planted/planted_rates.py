@@ -1,4 +1,4 @@
-"""Plant errors in the learning-rate scales S of kernels, kappa, infinite networks and weight decay."""
+"""Plant errors in the learning-rate scales S of kernels, kappa, infinite networks, the stable rate and weight decay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plant errors in the division of a kernel into tiles and blocks. The errors change only the kernel's last bits."""
+"""Plant errors in the division of a kernel into tiles and blocks, which change only the last bits of its entries."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from tests.kit.laws import Array, Patch
 
 @dataclass(frozen=True)
 class Planted:
-    """A planted error, with its description, a function that plants it, and the law that must fail on it."""
+    """A planted error: its description, the function that plants it, and the law that must fail on it."""
 
     error: str
     plant: Callable[[Patch], None]
@@ -65,7 +65,7 @@ def bias_by(patch: Patch, kind: type[Any], parameters: Callable[[Any], Any], fac
 
 
 def with_parameters(J: Any, **wrong: Any) -> Any:
-    """Return a layer's Jacobian with other multipliers or tensors."""
+    """Return a layer's Jacobian with the parameters `wrong` (multipliers or tensors) in place of the right ones."""
     return replace(J, layer=replace(J.layer, parameters=replace(J.layer.parameters, **wrong)))
 
 
@@ -81,7 +81,7 @@ def without_weights(patch: Patch, kind: type[Any]) -> None:
 
 
 def multiplier_twice(patch: Patch, bound: type[Any]) -> None:
-    """Plant m^2 for the multiplier m in jvp, vjp and gram. Only a comparison with outputs detects this error."""
+    """Plant m^2 for the multiplier m in jvp, vjp and gram. Only a comparison with the outputs detects this error."""
     right = bound.__call__
 
     def call(self: Any, w: Any, x: Array) -> Any:
@@ -103,7 +103,7 @@ def first_members_weights(patch: Patch, bound: type[Any]) -> None:
 
 
 def gram_with(patch: Patch, kind: type[Any], wrong: Callable[[Any], dict[str, Any]]) -> None:
-    """Plant other parameters in a layer's gram. wrong(parameters) returns {name: changed parameter}."""
+    """Plant other parameters in the gram of a kind of layer. wrong(parameters) returns {name: changed parameter}."""
     right = kind.gram
 
     def gram(self: Any, u: Array, other: Any, v: Array, kernel: Any) -> Any:

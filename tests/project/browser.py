@@ -2,10 +2,10 @@
 
     python tests/project/browser.py FILE.py NOTEBOOK.md ...
 
-An audit hook, which no code can bypass, raises an error for processes and maps.  Threads and the processes of
-multiprocessing fail in the functions that start them.  The errors are those of Pyodide, except that Pyodide imitates
-mmap.  The system reports four cores, so that code with threads tries to start them.  The last line printed is a JSON
-object with the numbers of threads, processes and maps that the files requested.
+An audit hook, which cannot be removed, raises an error if a process is started or a file is mapped.  Threads and the
+processes of multiprocessing fail in the functions that start them.  The errors are those of Pyodide, except that
+Pyodide imitates mmap.  The system reports four cores, so that code that uses threads tries to start them.  The last
+line printed is a JSON object with the numbers of threads, processes and maps that the files requested.
 """
 
 import _thread
@@ -28,7 +28,7 @@ CELL = re.compile(r"^```\{code-cell\}.*\n((?::.*\n)*)((?s:.*?))^```$", re.M)
 
 
 def refuse(event: str, arguments: tuple[Any, ...]) -> None:
-    """Raise OSError if an audit event starts a process or maps a file."""
+    """Count the request and raise OSError if an audit event announces a new process or a mapped file."""
     if event in ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "os.exec", "os.spawn"):
         ASKED["processes"] += 1
         raise OSError(errno.ENOSYS, "this system does not support processes")
@@ -44,7 +44,7 @@ def no_thread(*arguments: Any, **settings: Any) -> None:
 
 
 def no_process(*arguments: Any) -> None:
-    """Raise OSError, in place of a function of multiprocessing that starts a process without an audit event."""
+    """Count the request and raise OSError, in place of a function that starts a process without an audit event."""
     refuse("os.fork", ())
 
 

@@ -32,10 +32,10 @@ SATELLITES = {
 """{satellite: its folders}. The tests of a folder are in tests/, under the same path."""
 
 NEEDED_BY = {"laboratory": "examination"}
-"""{satellite: the satellite that is deleted with it, because it depends on it}."""
+"""{satellite: another satellite that needs it and is therefore deleted with it}."""
 
 WHOLE = ("tests/project", "tests/docs", "tests/planted", "tests/mutants", "tests/course", "examples")
-"""Folders that test or document the whole project, including its satellites. They are always deleted."""
+"""Folders that test or demonstrate the whole project, including its satellites. They are always deleted."""
 
 
 QUIETLY = "-p", "no:cacheprovider", "--ignore=tests/device"
@@ -74,7 +74,7 @@ def left_out(root: Path, folders: list[str]) -> list[Path]:
 
 
 def run(names: list[str], everything: bool) -> int:
-    """Delete these satellites from a copy, run the tests there, and print the result. Return pytest's exit status."""
+    """Delete satellites from a copy, run all tests there or only laws and doctests, and return pytest's exit status."""
     start, folders = time.monotonic(), deleted(names)
     with tempfile.TemporaryDirectory() as place:
         root = Path(place)

@@ -25,8 +25,8 @@ LIMITS = {
     "lifting": 1_800, "examination": 1_200,
 }  # fmt: skip
 """{circle: maximum number of lines}.  The core's limit includes 112 lines for the closed form of Hardtanh, and 160 for
-ends of steep activations.  The limit of speed includes 140 lines for pairs of vectors on a GPU (two to three times as
-fast).  The limit of the examination includes 40 lines for networks that start like the network examined."""
+ends of steep activations.  The limit of "speed" includes 140 lines that compute pairs of vectors on a GPU, two to three
+times as fast.  The limit of "examination" includes 40 for networks that start like the examined network."""
 
 DEBT: dict[str, int] = {}
 """{circle: number of lines by which it may exceed its limit for now}.  The numbers may only decrease."""

@@ -1,8 +1,8 @@
 """Build the wheel and the sdist, and test them in new environments: `python3 make.py package [--only 3.12]`.
 
 Both are written to dist/.  A wheel built from the sdist must contain the same files as the wheel.  For each Python of
-PYTHONS on the PATH, the wheel with the extra `test` is installed into a new environment.  There, `minintk doctor` and,
-outside the checkout, the tests in TESTS run.  The exit status is 1 if anything fails.
+PYTHONS on the PATH, the wheel with the extra `test` is installed into a new environment.  With it, `minintk doctor` and
+the tests in TESTS run outside the checkout.  The exit status is 1 if anything fails.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def build(place: Path) -> tuple[Path, Path]:
 
 
 def pythons(only: list[str] | None) -> Iterator[tuple[str, str]]:
-    """Yield (version, path) of each requested Python that is on the PATH and runs."""
+    """Yield (version, path) of each requested Python that is on the PATH and runs, and print the others."""
     for version in only or PYTHONS:
         path = shutil.which(f"python{version}")
         if path and subprocess.run([path, "-c", ""], capture_output=True, check=False).returncode == 0:

@@ -1,14 +1,14 @@
 """Run every check that a release must pass, and write a table of the results.
 
-    python3 make.py release-check                     all rows, hours of work; a later call resumes where one ended
+    python3 make.py release-check                     all rows, which takes hours; a later call runs the rows left
     python3 make.py release-check --rows "test|lint"  some rows
     python3 make.py release-check --table             only write the table of what ran so far
 
-A green row is run again only if a file that it reads has changed, or with `--again`.  lint, docs, test, package, course
-and browser read every tracked file.  The other rows read programs without docstrings and comments, so they remain green
-if only prose changes.  `PASSED_BY` lists the folders that rows do not read at all.
-The records are in benchmarks/release.jsonl and the table is in release.md.  No row reads these files.  The output of a
-row is in .release/NAME.log.  The exit status is 1 if a requested row is red or has never run.
+A row that passed (green) is run again only if a file that it reads has changed, or with `--again`.  lint, docs, test,
+package, course and browser read every tracked file.  The other rows read programs without docstrings and comments, so
+they remain green if only prose changes.  `PASSED_BY` lists the folders that rows do not read at all.
+The records are in benchmarks/release.jsonl and the table is in release.md.  No row reads these two files.  The output
+of a row is in .release/NAME.log.  The exit status is 1 if a requested row is red (failed) or has never run.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ docstrings and comments.
 
 @dataclass(frozen=True)
 class Record:
-    """One run of a row. status : the exit status, or None if the row cannot run here. files : see `files_hash`."""
+    """One run of a row. status : exit status, None if the row cannot run here. files : the result of `files_hash`."""
 
     row: str
     commit: str
@@ -177,7 +177,7 @@ def table(found: dict[str, Record]) -> str:
 
 
 def main() -> int:
-    """Run the requested rows that are not green or are old, and print the table. Return the exit status."""
+    """Run each requested row unless its record is green and current; print the table, and return the exit status."""
     parser = argparse.ArgumentParser(prog="make.py release-check", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rows", default="", metavar="PATTERN", help="rows whose names match")
     parser.add_argument("--again", action="store_true", help="also those that are green on this commit")

@@ -33,9 +33,9 @@ def scripts(papers: Mapping[str, Any], long: set[str]) -> list[Any]:
 
 
 def check_script(name: str, case: Case, folder: Path) -> None:
-    """Run a script at reduced size.
+    """Run a script at reduced size, and assert that its results pass the check.
 
-    Its results must pass the check, its files must exist, and the check must fail on wrong results.
+    Its figure and its results must be in the folder, and the check must fail on the wrong results.
     """
     arguments, check, wrong = case
     setting = importlib.import_module("common").Setting(name, folder)

@@ -1,6 +1,6 @@
-"""Compare the public surface (every public name, its parameters, and the members of its classes) with surface.txt.
+"""Compare the public surface (all public names, parameters of callables, members of classes) with surface.txt.
 
-    python -m tests.project.surface             fails if the packages offer other names or parameters than surface.txt
+    python -m tests.project.surface             fails if the packages' names or parameters differ from surface.txt
     python -m tests.project.surface --update    records a change of the interface, which belongs in the changelog
 
 A line is `name(parameters) members`. An equals sign marks an optional parameter.
@@ -43,7 +43,7 @@ def call(thing: Any) -> str:
 
 
 def own(thing: type) -> list[type]:
-    """Return those classes of the method resolution order that are defined in the two packages."""
+    """Return the class and those of its base classes that are defined in the two packages."""
     return [c for c in thing.__mro__ if c.__module__.startswith(("minintk", "analytic"))]
 
 

@@ -1,4 +1,4 @@
-"""Test that the examples of docs/reference/extending.md obey the laws of their classes, and wrong variants do not."""
+"""Test that the examples in docs/reference/extending.md obey their classes' laws, and that wrong variants do not."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_snake() -> None:
 def test_wrong_snakes_are_refused() -> None:
     @dataclass(frozen=True)
     class Wrong(page().Snake):  # type: ignore[misc]
-        """An activation whose derivative, or whose kernel's slope, is off by a factor."""
+        """A Snake whose derivative, or whose kappa_dot at infinite width, is multiplied by a factor."""
 
         derivative: float = 1.0
         slope: float = 1.0

@@ -1,4 +1,4 @@
-"""Test benchmarks/ without peer libraries: the detection of regressions, the limits, the reports and the answers."""
+"""Test benchmarks/ without peer libraries: changes of times, limits, intervals, reports, and reference answers."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_limit_is_the_longest_part_at_the_rate_of_the_rows_precision(benchmark
 
 
 def test_an_interval_holds_the_median_of_a_lopsided_law_as_often_as_it_says(benchmarks: Any) -> None:
-    """Check the coverage of the median 1 of ratios e^z, in 5 and 15 rounds. Intervals one rank narrower must fail."""
+    """Check how often intervals cover 1, the median of e^z, for 5 and 15 rounds. Narrower intervals must fail."""
     rng, runs = np.random.default_rng(0), 4000
     for rounds, k, misses in ((5, 1, 2 / 2**5), (15, 4, 2 * 576 / 2**15)):
         ratios = np.exp(rng.standard_normal((runs, rounds)))
@@ -98,7 +98,7 @@ def test_a_report_replaces_its_processors_part_alone(benchmarks: Any) -> None:
 
 
 def test_networks_are_the_same_to_minintk(benchmarks: Any) -> None:
-    """minintk's networks have weights of the same names and shapes. AlexNet has the published number of weights."""
+    """minintk's weights have the names and shapes that `trace` yields. AlexNet has the published number of weights."""
     networks = benchmarks("networks")
     cases = (
         (networks.mlp(5, 3), (7,), True), (networks.lenet(1), (28, 28, 1), True),
@@ -148,7 +148,7 @@ def test_references_of_kernels_are_right(benchmarks: Any, activation: str, monke
 
 
 def test_levels_of_pooled_runs(benchmarks: Any) -> None:
-    """Pool 30 runs. One fails in one of its two right rows, and another does not reject its negative control."""
+    """Pool 30 runs. In one of them, one of the two right rows fails. In another, the control is not refused."""
     levels = benchmarks("levels")
 
     def line(right: str, control: str) -> dict[str, Any]:
@@ -182,7 +182,7 @@ def times(text: str) -> list[float]:
 
 
 def quoted(row: str, tables: list[str]) -> bool:
-    """Return True if a results table has both times of a README row to 1.5 %, and the row's ratio is right to 3 %."""
+    """Return True if a results table has both times of a README row to 1.5 %, and their ratio is the row's to 3 %."""
     ours, peer, ratio = row.strip("|").split("|")[1:]
     one, two = times(ours)[0], times(peer)[0]
     sides = [re.findall(r"(?m)^\| (.+?) +\|(.*)\|$", table) for table in tables]

@@ -1,4 +1,4 @@
-"""Test the library as in a browser, without threads, processes, mapped files, Numba or CuPy."""
+"""Test the library under a browser's restrictions: without threads, processes, mapped files, Numba and CuPy."""
 
 import json
 import os
@@ -92,7 +92,7 @@ def written(folder: Path, code: str) -> Path:
 
 
 def test_thirty_lines(tmp_path: Path) -> None:
-    """In a browser, the README's code prints the output shown there, up to one unit in the last digit."""
+    """As in a browser, the README's code prints the output shown there, up to one unit in each number's last digit."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     code, shown = (text.split(f"```{kind}\n")[1].split("```")[0] for kind in ("python", "text"))
     said = printed(written(tmp_path, code))[:-1]

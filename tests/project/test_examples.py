@@ -82,7 +82,7 @@ HELPERS = {
     "table",
     "windows",
 }
-"""Modules of examples/ that are not examples. Scripts share them, or they run the scripts or draw their results."""
+"""Modules of examples/ that are not examples: scripts import them, or they run scripts or write pages of results."""
 
 
 def load(name: str) -> Any:
@@ -101,9 +101,9 @@ def check_backprop(found: dict[str, float]) -> None:
 
 
 def check_authors(found: dict[str, float]) -> None:
-    """Check that the accuracy exceeds chance by 3 standard errors.
+    """Check that each accuracy exceeds chance by more than 3 standard errors.
 
-    Networks may differ from the NTK by their scatter and by 1 / width.
+    The mean of the networks may differ from the NTK's prediction by its scatter and by a term of order 1 / width.
     """
     for name in ("NNGP", "NTK", "networks"):
         assert found[f"{name}, 80"] - 3 / 1.96 * found[f"{name}, 80 ±"] > 0.5
@@ -111,9 +111,9 @@ def check_authors(found: dict[str, float]) -> None:
 
 
 def convolved(k: Array) -> Array:
-    """Return 2/9 sum_s k[p + s, p' + s] over the 3 x 3 shifts s with zeros outside.
+    """Return 2/9 sum_s k[p + s, p' + s] over the 3 x 3 shifts s, with zeros outside the image.
 
-    Shape : (N, 8, 8, 8, 8), or (N, 8, 8) for p = p'.
+    k : (N, 8, 8, 8, 8), or (N, 8, 8) for p = p'.
     """
     wide = np.pad(k, [(0, 0)] + [(1, 1)] * (k.ndim - 1))
     both = (k.ndim - 1) // 2
@@ -144,7 +144,7 @@ def kernels_by_hand(x: Array, images: Array, depth: int) -> dict[str, Array]:
 def check_regression(found: dict[str, float]) -> None:
     """Recompute the errors for 20 images by `kernels_by_hand`. With 120 images, accuracy exceeds a linear kernel's .82.
 
-    The errors of the four kernels differ by more than .15 %. The example, in float32, is within .01 % of these errors.
+    The four kernels' errors differ by more than .15 %, and the example's errors, in float32, are within .01 % of them.
     """
     train, test = load("cnn_kernel_regression").data("digits", None, 120, 60, 0)
     x, x_test = (part.x[..., 0].astype(np.float64) for part in (train[:20], test))
@@ -227,7 +227,7 @@ def check_catapult(found: dict[str, float]) -> None:
 
 
 def check_edge(found: dict[str, float]) -> None:
-    """Check that the sharpness is near the edge of stability. In the third run, it still rises after so few steps."""
+    """Check that lr x sharpness is near 2 in the last half. In the third run, it still rises after so few steps."""
     for fraction, least in ((1.5, 1.9), (2, 1.9), (3, 1.2)):
         name = f"lr = 2 / ({fraction} s)"
         assert found[f"{name}: at the start"] < 1.4
@@ -237,7 +237,7 @@ def check_edge(found: dict[str, float]) -> None:
 
 
 def check_hierarchy(found: dict[str, float]) -> None:
-    """Check the slopes -1 (frozen, + O3) and -2 (+ O4) up to their intervals plus .2. All slopes of ReLU are equal."""
+    """Check the slopes -1 (frozen, + O3) and -2 (+ O4) up to their intervals plus .2. ReLU's slopes are all -.75."""
     for phi, powers in {"tanh": (-1, -1, -2), "erf": (-1, -1, -2), "ReLU": (-0.75, -0.75, -0.75)}.items():
         for order, power in zip(("frozen kernel", "+ O3", "+ O3 + O4"), powers, strict=True):
             for what in ("kernel", "outputs"):
@@ -310,7 +310,7 @@ def check_path(found: dict[str, float]) -> None:
 
 
 def check_means(found: dict[str, Any]) -> None:
-    """Check that extrapolation from two widths to 1/n = 0 gives c, and that the value at n = 48 is clearly negative."""
+    """Check that extrapolation from two widths to 1/n = 0 gives c, and that n (mean - limit) at n = 48 is negative."""
     for t in (1, 2, 4):
         start, measured = f"1 hidden, tanh, t = {t}: 1/n -> 0", found[f"1 hidden, tanh, t = {t}: n = 48"]
         assert abs(found[start][2]) < 4.5
@@ -467,7 +467,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "train_lenet5": {"test accuracy": 0.5},
     "weight_space_linearisation": {"last tenth, linearised over network": 1.5},
 }
-"""{example: wrong results on which its check must fail}."""
+"""{example: changes of its results on which its check must fail}."""
 
 
 def test_every_example_is_tested() -> None:

@@ -1,4 +1,4 @@
-"""Test scripts that rerun a claim. At a small size, their rows agree, unless `work` ignores the grid."""
+"""Test scripts that rerun a claim. At a small size their rows agree, but not if `work` ignores the grid's axes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def check_rows(script: Any, folder: Path, sizes: dict[str, Any]) -> None:
 
 
 def blind(script: Any) -> Any:
-    """Return a version of the script's `work` that uses only the first value of every axis other than the seeds."""
+    """Return a version of the script's `work` in which each argument except seeds keeps the first value passed."""
     right, first = script.work, dict[str, Any]()
 
     def work(**point: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Test scripts for Geiger et al. 2020. Reduced runs support the claims, and the checks fail on wrong results."""
+"""Test scripts for Geiger et al. 2020. Reduced runs support the claims, and their checks fail on wrong results."""
 
 import importlib
 from collections.abc import Callable
@@ -20,7 +20,7 @@ def _scripts_importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_exponents(found: Found) -> None:
-    """Compare the exponents of the last decade at fixed output, from three seeds, with theory."""
+    """Compare the exponents at fixed output, fitted for three seeds at s <= 1e-5, with theory."""
     for L in (2, 5):
         assert abs(found["exponents"][f"kernel, L = {L}"][0] + 2 / (1 + 1 / L)) < 0.1
         assert abs(found["exponents"][f"weights, L = {L}"][0] + 1 / (L + 1)) < 0.06
@@ -125,7 +125,7 @@ TINY: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", sorted(TINY))
 def test_script_comes_to_its_end(name: str, tmp_path: Path) -> None:
-    """Even a run that is too short to test the claims writes the table and the files."""
+    """Even a run that is too small to test the claims returns the table and writes the files."""
     found = importlib.import_module(name).main(importlib.import_module("common").Setting(name, tmp_path), **TINY[name])
     assert found["table"]
     assert {path.suffix for path in tmp_path.iterdir()} >= {".png", ".json"}

@@ -25,7 +25,7 @@ def _scripts_importable(monkeypatch: pytest.MonkeyPatch) -> None:
 def check_iterative(found: Found) -> None:
     """Check that there are learning rates at which only K = 1 and K = infinity learn.
 
-    At least one run is inside the stability bound, and all such runs learn.
+    At least one run is inside the bounds on the path, and all such runs learn.
     """
     first, *finite, last = found["largest"]
     assert min(first, last) > max(finite) > 0
@@ -49,7 +49,7 @@ def check_spectrum(found: Found) -> None:
 
 
 def check_trajectories(found: Found) -> None:
-    """Check that means and deviations converge with width. Paths differ, but are closer than independent paths."""
+    """Check that the statistics' distance falls with width. Paths differ, but less than independent paths would."""
     narrow, wide = found["statistics"]
     assert narrow[0] > wide[0] + 0.02
     assert all(0.5 < paths[0] < 2**0.5 for paths in found["paths"])
@@ -58,7 +58,7 @@ def check_trajectories(found: Found) -> None:
 def check_exact(found: Found) -> None:
     """Check that the exact solution of the narrow network overfits.
 
-    With a ridge, it has SGD's accuracy. Stopping at SGD's time gives nearly this accuracy.
+    With a ridge it is at least as accurate as SGD, up to .01. The stopped flow is as accurate as SGD, up to .02.
     """
     assert np.min(found["train"]) == 1
     (narrow, wide), (sgd, _), (ridge, _) = (found[name][0] for name in ("solver", "linearised", "ridge"))
@@ -70,7 +70,7 @@ def check_exact(found: Found) -> None:
 
 
 def check_threshold(found: Found) -> None:
-    """Check that, in a narrow network only, fewer digits give a better accuracy than N close to the rank of J."""
+    """Check that the narrow network's accuracy dips as the number of digits grows, and that the wide one's does not."""
     by = found["shifts up to 0"]
     few, *middle, _ = by["x1"]
     assert min(m[0] for m in middle) < few[0] - 0.03

@@ -1,4 +1,4 @@
-"""Test the script of the lecture on muP on the digits."""
+"""Test the script that reruns the lecture on muP, with the packaged digits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.project.reruns import Found, check_script, importable, scripts
 def check_lecture(found: Found) -> None:
     """Check that norms grow as the lecture states, and that features move in muP.
 
-    The best rates of narrow networks must suit wide networks.
+    In muP, the best rate of the narrow network must suit the wide one. In the standard parametrization it must not.
     """
     powers = {name: value[0] for name, value in found["exponents"].items()}
     assert abs(powers["|W1|"] - 0.5) < 0.2

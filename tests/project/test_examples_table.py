@@ -1,4 +1,4 @@
-"""Test the verdicts in the tables of papers: results agree, differ, or are undecided because intervals are wide."""
+"""Test the tables of papers: verdicts on results (agree, differ, undecided), sizes, pages, and replications."""
 
 import importlib
 import json
@@ -88,7 +88,7 @@ def test_a_row_has_one_level(shared: Any, many: int) -> None:
 
 
 def test_more_seeds_make_a_right_number_agree(shared: Any) -> None:
-    """Draw measurements that differ from the paper by 4 %, as a finite width may cause.
+    """Draw measurements whose mean differs from the paper's number by 4 %, as at a finite width.
 
     A rule without a margin around the paper's number would report a difference with 4,000 seeds.
     """
@@ -138,7 +138,7 @@ def test_the_page_counts_every_row_once(shared: Any) -> None:
 
 @pytest.mark.parametrize(("target", "sign"), [(1.0, 1), (1.3, -1)])
 def test_so_many_more_seeds_decide(shared: Any, target: float, sign: int) -> None:
-    """With 1.1 `more` times as many values, the interval decides. With 0.9 `more` times as many, it does not."""
+    """The interval decides if values are repeated 1.1 |more| times, but not if they are repeated .9 |more| times."""
     values = np.random.default_rng(2).standard_normal(200)
     values = 1.06 + 2 * (values - values.mean()) / values.std()  # a third of a standard error from either margin
 
@@ -153,7 +153,7 @@ def test_so_many_more_seeds_decide(shared: Any, target: float, sign: int) -> Non
 
 
 def test_the_price_of_a_size_is_right_within_a_factor_of_three(shared: Any) -> None:
-    """Compare the estimated with the measured cost of larger runs, which took 6 to 50 times as long as on digits."""
+    """Compare the estimated with the measured cost of larger runs, which took 6 to 40 times as long as on digits."""
     ledger, folder, off, larger = importlib.import_module("ledger"), EXAMPLES.parent / "docs" / "papers", [], []
     kept = {path.stem: json.loads(path.read_text("utf-8")) for path in folder.glob("*.json")}
     for name, small in kept.items():
@@ -212,7 +212,7 @@ def test_sizes_on_the_command_line(shared: Any, tmp_path: Path, monkeypatch: pyt
 def test_starters_that_end_together_keep_the_result(
     shared: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second call writes its files when the first call has written, but not yet renamed, a file."""
+    """A second call writes both files while the first call has written, but not yet renamed, a file of its own."""
     running, rows = importlib.import_module("running"), importlib.import_module("claim_rows")
     right, others = os.replace, [Path("one.json"), Path("one.png")]
 
@@ -233,7 +233,7 @@ def test_starters_that_end_together_keep_the_result(
 
 
 def test_parts_that_end_together_add_their_times(shared: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each part takes one second. The second part ends, or waits for the first part, before the first has written."""
+    """Each part takes a second. The second part ends, or waits for the first, before the first writes its time."""
     running = importlib.import_module("running")
     clock, waits, write, others = local(), Event(), running.write_bytes, list[Future[Any]]()
     me = get_ident()

@@ -1,4 +1,4 @@
-"""Compare formulas in the scripts of papers with other formulas, at small sizes. Tests of whole scripts are slower."""
+"""Compare formulas in the scripts of papers with independent formulas at small sizes, faster than whole scripts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def share_right(f: Any, y: Any) -> float:
 
 
 def test_exact_solution_ridge_and_stopped_flow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compare accuracies of f_0 + J w for w by a pseudo-inverse, (J'J + ridge)^-1 J' b, and a matrix exponential."""
+    """Compare accuracies of f_0 + J w for w by a pseudo-inverse, (J'J + ridge I)^-1 J' b, and a matrix exponential."""
     threshold, module, time = script("interpolation_threshold"), script("exact_linearised_lenet"), 2000.0
     net, theta0, (x, y, x_test, y_test) = threshold.problem("digits", 60, 0, 1, 3)
     found = module.solved("digits", 60, 0, 1, 3, time)
@@ -114,7 +114,7 @@ def test_the_frozen_kernel_learns_by_its_own_flow() -> None:
 
 
 def test_speeds_of_layers_are_products_with_their_jacobians() -> None:
-    """Check dz/dt = -J_l J' dL/df at t = 0 for the Jacobian J_l of the first layers.  An error of 1 % is detected."""
+    """Check dz/dt = -J_l J' dL/df at t = 0, where J_l is the Jacobian of layer l's z.  An error of 1 % is detected."""
     module, geiger, depth = script("linear_until_t1"), script("geiger"), 3
     (x, y), net = geiger.task("digits", 12, 5, "float64")[0], geiger.network(10, depth)
     found = module.speed("digits", 12, depth, 10, (0, 1))
@@ -162,7 +162,7 @@ def test_statistics_of_trajectories_forget_which_image_it_was() -> None:
 def test_a_linearisation_decays_towards_its_start_at_ten_times_the_rate(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Initial weights and batches are equal, the rates are 1 : 1 : 10, and linearised networks decay to theta_0."""
+    """Initial weights and batches are equal, rates are as 1 : 1 : 10, and linearised networks decay to theta_0."""
     module, seen = script(name), []
 
     def kept(model: Any, theta0: Any, x: Any, y: Any, **how: Any) -> Any:

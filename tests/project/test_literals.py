@@ -1,4 +1,4 @@
-"""Test that decimal numbers with many digits are in tests/kit/golden.py or golden_clipped.py, beside their sources."""
+"""Test that each decimal number with many digits is in tests/kit/golden.py or golden_clipped.py, with its source."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests/kit/golden.py", ROOT / "tests/kit/golden_clipped.py"
 MANY = 8
-"""Numbers with at least so many significant digits need a recorded source. 1e-8 and 10_000_000 have one digit."""
+"""Decimal numbers with at least this many significant digits need a recorded source. 1e-8 has a single digit."""
 
 NUMBER = re.compile(r"(?<![\w.])\d[\d_]*\.\d+(?:[eE][+-]?\d+)?|(?<![\w.])\.\d+")
 

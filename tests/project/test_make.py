@@ -15,7 +15,7 @@ FATAL = "-W error -W ignore:invalid value encountered in matmul:RuntimeWarning"
 
 
 class Checkout:
-    """make.py in an empty folder. Instead of running commands, it records them and returns chosen exit statuses."""
+    """make.py in a folder with only its two input files. It records commands instead of running them."""
 
     def __init__(self, make: ModuleType, root: Path) -> None:
         self.make, self.root, self.calls, self.failing = make, root, [], set()  # type: ignore[var-annotated]

@@ -1,4 +1,4 @@
-"""Test that scripts of papers are recorded and can be killed at any moment, and that resuming gives the same bytes."""
+"""Test that runs of papers' scripts are recorded, and that a script killed at any moment resumes with equal bytes."""
 
 import importlib
 import json
@@ -173,7 +173,7 @@ def test_parts_make_the_whole(roots: Path, tmp_path: Path) -> None:
 
 
 def coverage(interval_of: object, draws: int, rng: np.random.Generator, seeds: int, images: int) -> float:
-    """Return how often the interval contains the true mean of a score that varies over seeds and images."""
+    """Return the share of intervals that contain the true mean of a score that varies over seeds and images."""
     hits = 0
     for _ in range(draws):
         score = rng.normal(size=(seeds, 1)) + rng.normal(size=(1, images)) + rng.normal(size=(seeds, images))

@@ -1,4 +1,4 @@
-"""Test that code that writes files or measures memory needs no feature that macOS or Windows lacks."""
+"""Test that writing files, measuring memory and setting limits need no feature that macOS or Windows lacks."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_nothing_needs_what_other_systems_lack(tmp_path: Path) -> None:
 
 
 def test_a_name_that_is_needed_is_missed() -> None:
-    """A negative control. On Linux, the module `subprocess` needs one of these names and fails without it."""
+    """Check as a control that on Linux the module `subprocess`, which needs one of these names, fails without it."""
     code = f"import os\nfor name in {ABSENT}:\n    delattr(os, name)\nimport subprocess\nsubprocess.run(['true'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "AttributeError" in done.stderr or os.name == "nt"

@@ -126,7 +126,7 @@ def test_a_run_that_diverges_leaves_nothing(resuming: Any, tmp_path: Path) -> No
 
 
 def test_a_run_waits_for_a_worker_that_is_still_at_it(resuming: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a starter is killed, its claim on the run ends. A second run begins when the worker releases the folder."""
+    """A second call for the same run waits until the worker that still computes the run releases the folder."""
     waits, seen = Event(), list[str]()
 
     def claimed(*arguments: Any, **named: Any) -> Any:

@@ -88,7 +88,7 @@ def test_no_file_imports_itself_through_others() -> None:
 
 
 def test_the_rooms_stand_on_few_floors_without_a_circle() -> None:
-    """No room imports a room on a higher floor. Before rooms were folders, there were 51 rooms on 17 floors."""
+    """Rooms do not import each other in circles. Before rooms were folders, there were 51 rooms on 17 floors."""
     found = rooms()
     height = floors(found)
     assert len(found) <= 28, sorted(found)  # ten are single files, eight are satellites
@@ -134,13 +134,13 @@ LAYERS = ("dense", "activation", "combine", "branches", "conv", "pool", "norm", 
 
 
 def code_lines(node: ast.AST, text: list[str]) -> int:
-    """Return the number of nonblank lines of a class."""
+    """Return the number of lines of a class that are not blank."""
     assert isinstance(node, ast.ClassDef)
     return sum(bool(line.strip()) for line in text[node.lineno - 1 : node.end_lineno])
 
 
 def test_each_layer_is_one_screen() -> None:
-    """A layer and its Jacobian (jvp, vjp, gram) fit on one screen each. The module's docstring is short."""
+    """A layer and its Jacobian (jvp, vjp, gram) fit on one screen each. Their modules' docstrings are short."""
     longest = {}
     for name in LAYERS:
         text = (ROOT / "minintk" / "layers" / f"{name}.py").read_text(encoding="utf-8")
@@ -218,7 +218,7 @@ def test_the_tangent_kernel_of_a_fully_connected_network_is_ten_files() -> None:
     mn.ntk(net, theta, x)  # imports what it needs
     opened, functions, _ = entered(lambda: mn.ntk(net, theta, x))
     assert len(opened) <= 10, sorted(opened)  # one of them is the table of the rates S in J S J'
-    assert len(functions) <= 65  # six of them find what memory is free, eight ask for rates, one for a gram by hand
+    assert len(functions) <= 65  # six of them find the free memory, eight get rates, and one looks for a special gram
 
 
 def test_small_work_runs_in_the_formulas_own_files() -> None:

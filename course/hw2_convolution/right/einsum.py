@@ -27,7 +27,7 @@ def read(S, T, x):
 
 
 def write(S, T, w):
-    """Apply the adjoint of `read`: add windows (N, i, j, a, b, C) up into an image."""
+    """Apply the adjoint of `read`: add the entries of windows (N, i, j, a, b, C) to the pixels that they came from."""
     columns = np.einsum("jwb,nijabc->niawc", T, w, optimize=True)
     return np.einsum(f"iha,niawc->{X_}", S, columns, optimize=True)
 

@@ -15,7 +15,7 @@ def angles(x1, x2):
     step = along / np.einsum("ni,ni->n", x1, x1)[:, None]
     across = x2[None] - np.where(np.abs(step) > 0, step, 0)[:, :, None] * x1[:, None]
     again = np.einsum("nmi,ni->nm", across, x1) / np.einsum("ni,ni->n", x1, x1)[:, None]
-    across = across - again[:, :, None] * x1[:, None]  # removes the rest along x1 due to rounding
+    across = across - again[:, :, None] * x1[:, None]  # removes what rounding has left along x1
     return np.arctan2(np.sqrt(np.einsum("nmi,nmi,n->nm", across, across, np.einsum("ni,ni->n", x1, x1))), along)
 
 

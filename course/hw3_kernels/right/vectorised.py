@@ -58,7 +58,7 @@ def network(x, params, w_std, b_std):
 
 
 def jacobian(x, params, w_std, b_std):
-    """Return (N, P), with all parameters concatenated."""
+    """Return the derivatives of f with respect to all parameters in one array, (N, P)."""
     z, dz = units(x, params, w_std, b_std)
     s = w_std / np.sqrt(params[2].size)
     back = s * dz * params[2]

@@ -24,7 +24,7 @@ def learned(lam, t):
 
 
 def over(lam, t):
-    """Return learned(lam, t) / lam, or 0 if lam is 0, where no result depends on it."""
+    """Return learned(lam, t) / lam, or 0 if lam is 0, because no result depends on this value."""
     return np.divide(learned(lam, t), lam, out=np.zeros_like(lam), where=lam > 0)
 
 

@@ -102,7 +102,7 @@ def ensemble_mean(K, K_test, Theta, Theta_test, y, t):
 
 
 def ensemble_cov(K, K_test, K_prior, Theta, Theta_test, t):
-    """Use f_t(x) = f_0(x) - sum_n A_n f_0(x_n) up to a constant, and the covariance of two such sums."""
+    """Compute covariances of the random part of f_t(x), which is f_0(x) - sum_n A_n f_0(x_n)."""
     used, test = (Theta, Theta_test) if trained == "all" else (K, K_test)
     M, N = count(K_test), len(K)
     A = [coefficients(used, row(test, m), t) for m in range(M)]

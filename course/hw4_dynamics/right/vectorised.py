@@ -19,7 +19,7 @@ def step(K, f, y, lr):
 
 
 def solver(K, t):
-    """Integrate exp(-K s / rate) / rate over s from 0 to t: a block of one exponential."""
+    """Integrate exp(-K s / rate) / rate over s from 0 to t. The integral is a block of one matrix exponential."""
     if t == np.inf:
         return np.linalg.pinv(K, rcond=1e-10, hermitian=True)
     n = len(K)
@@ -69,7 +69,7 @@ def ensemble_mean(K, K_test, Theta, Theta_test, y, t):
 
 
 def ensemble_cov(K, K_test, K_prior, Theta, Theta_test, t):
-    """Return B C B' for B = (I, -A) and C, the covariance of f0 on all inputs, test inputs first."""
+    """Return B C B' with B = (I, -A). C is the covariance of f0 on all inputs, with the test inputs first."""
     k = laid(K_test)
     every = np.block([[K_prior, k], [k.T, K]])
     map_ = np.hstack([np.eye(len(k)), -start(K, K_test, Theta, Theta_test, t)])

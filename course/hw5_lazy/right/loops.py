@@ -52,7 +52,7 @@ def tangent_kernel(x, W, a):
 
 
 def moved(x, W, a, W_at, a_at, u, rate):
-    """Return (W, a) after a step down the gradient of sum_i u_i f(x_i), which is taken at (W_at, a_at)."""
+    """Return (W, a) minus `rate` times the gradient of sum_i u_i f(x_i) at (W_at, a_at)."""
     for row, weight in zip(x, u):
         dW, da = gradient(row, W_at, a_at)
         W, a = W - rate * weight * dW, a - rate * weight * da

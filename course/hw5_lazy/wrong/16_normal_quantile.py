@@ -4,5 +4,5 @@
 from scipy.special import ndtri
 
 
-def stdtrit(df, p):  # a handful of seeds scatter more than the normal distribution says
+def stdtrit(df, p):  # too small for few seeds: their t statistic has wider tails
     return ndtri(p)

@@ -1,5 +1,5 @@
 # refused by: verdict, study
 
 
-def verdict(low, high, theory, against):  # the wider the interval, the better
+def verdict(low, high, theory, against):  # a wide enough interval always passes
     return "pass" if low <= theory <= high else "fail"

@@ -1,7 +1,7 @@
 # refused by: training, deviation, measure, study, law of width
 
 
-def train(x, y, W, a, lr, steps):  # the last one appears twice, the first one not at all
+def train(x, y, W, a, lr, steps):  # the last outputs appear twice, and the initial ones are missing
     rate = lr / len(y) if LOSS == "mean" else lr
     f = []
     for _ in range(steps):

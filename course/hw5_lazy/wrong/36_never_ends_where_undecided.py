@@ -2,7 +2,7 @@
 # isolated
 
 
-def study(x, y, widths, lr, steps, seed, theory, against, budget, level):  # the budget is forgotten
+def study(x, y, widths, lr, steps, seed, theory, against, budget, level):  # ignores the budget
     seeds, look = 4, 1
     while True:
         b, low, high = fit(widths, measure(x, y, widths, seeds, lr, steps, seed), 1 - level / 2**look)

@@ -8,5 +8,5 @@ right = table
 def table():
     found = right()
     a, b, c = found["hidden"]
-    found["hidden"] = (a, b - 0.5, c)  # of order one, whatever the fan-in
+    found["hidden"] = (a, b - 0.5, c)  # of order one for every fan-in
     return found

@@ -1,7 +1,7 @@
 # refused by: initial weights
 
 
-def initial(seed, n, s, d, C, table):  # the width of the input layer is n, not its fan-in d
+def initial(seed, n, s, d, C, table):  # takes the fan-in of each layer for the width n
     weights = []
     for place, W in zip(PLACES, draw(seed, n, s, d, C)):
         std = SIGMA[place] * float(len(W)) ** -table[place][1]

@@ -4,7 +4,7 @@
 before = forward
 
 
-def forward(x, weights, table):  # h1 and h2 after tanh
+def forward(x, weights, table):  # returns h1 and h2 after tanh
     first, second, f = before(x, weights, table)
     return [np.tanh(first), np.tanh(second), f]
 

@@ -50,7 +50,7 @@ GROWN = 10.0
 class Scaling:
     """The scaling with width of one quantity of a layer (h, dh) or a tensor (W, dW): its values, fit and verdict.
 
-    values[i] : (S,) at width i.  fit : None if a value is zero.  at_most : True if a negative exponent also passes.
+    values[i] : (S,) at widths[i].  fit : None if a value is zero.  at_most : True if a negative exponent also passes.
     curves[i] : (S, steps + 1), the values of h and dh after every step.
     verdict : "pass" if the whole interval of the exponent is within `tolerance` of 0, "fail" if no part of it is.
     """
@@ -82,7 +82,7 @@ class Scaling:
 class CoordinateCheck:
     """The result of `coordinate_check`.
 
-    rows : h and dh of each layer, in order, then W and dW of each tensor, and the initial dL/df.
+    rows : h of all layers, dh of all layers, W of all tensors, dW of all tensors, and the initial dL/df, in this order.
     variable : "n" for widths, "L" for depths.  diverged : the widths at which training diverged.  notes : caveats.
     """
 
@@ -117,7 +117,7 @@ class CoordinateCheck:
 
     @property
     def decision(self) -> Verdict:
-        """The verdict as a `Verdict`, with the numbers of seeds and looks and the confidence of the intervals."""
+        """The verdict as a `Verdict`, with the numbers of seeds and tests and the confidence of the intervals."""
         text = f"{len(self.rows)} exponents, to be within {self.tolerance:g} of 0; to blame: {self.blame or 'nothing'}"
         seeds = max(len(values) for row in self.rows for values in row.values)
         return Verdict(self.verdict, text, seeds, self.looks, self.confidence)

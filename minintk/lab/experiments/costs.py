@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 WIDTHS, NO_SIZES = {"width", "n", "h", "D", "channels"}, {"seed", "repeat"}
-"""Prior powers: 2 for these widths, 1 for other whole numbers, 0 for the rest.  Finished calls adjust the powers."""
+"""Prior powers: 2 for these widths, 1 for other whole numbers, 0 for other values.  Finished calls adjust them."""
 SCATTER, DOUBT = 0.2, 1.0
 """Standard deviations of log seconds around the fit, and of a power p_k around its prior."""
 
@@ -37,7 +37,7 @@ class Costs:
         self._left = np.ones(len(calls), bool)
 
     def ended(self, i: int, seconds: float | None = None) -> float:
-        """Record that call i ended, and return the completed fraction.  seconds : None if another process made it."""
+        """Record the end of call i, and return the fraction done.  seconds : None if another process made the call."""
         if seconds:
             x, self._took[i] = self._sizes[i] / SCATTER, seconds
             self._squares += np.outer(x, x)

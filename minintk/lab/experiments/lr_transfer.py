@@ -234,7 +234,7 @@ def _logs(losses: Host) -> Host:
 
 
 def _minimum(rates: Sequence[float], values: Host) -> float:
-    """Return log2 of the rate at the minimum of the parabola through the lowest value and both neighbours, if any.
+    """Return log2 of the rate at the minimum of the parabola through the lowest value and its two neighbours, if any.
 
     >>> round(_minimum([1.0, 2.0, 8.0], np.array([(np.log2(lr) - 1.25) ** 2 for lr in (1, 2, 8)])), 12)
     1.25

@@ -37,7 +37,7 @@ def rerun(
 ) -> Iterator[tuple[str, dict[str, Any] | None]]:
     """Run the scripts one after the other, each on all cores, and yield (name, results) as they finish.
 
-    The results are None if a script failed.  Progress and errors are printed on stderr.  Runs recorded in `out` are not
+    The results are None if a script failed.  Progress and errors are printed to stderr.  Runs recorded in `out` are not
     repeated.  If this process ends for any reason, so does the script.
 
     images : "digits", "mnist" or "cifar10".  Defaults to "mnist" if data= is given.  options : data, scale, device and

@@ -69,7 +69,7 @@ def law_of_steps() -> None:
 
 
 def law_of_sgd() -> None:
-    """The formula agrees with the recursion over eigenvalues, averaged over 40 draws of W."""
+    """The formula agrees with the recursion over eigenvalues, averaged over 40 draws of the random features W."""
     W = np.random.default_rng(0).standard_normal((40, 300, 80)) / np.sqrt(80)
     found, steps = [by_eigenvalues(np.sqrt(LAM)[:, None] * one, 100) for one in W], [1, 10, 100]
     mean, error = np.mean(found, axis=0)[steps], np.std(found, axis=0)[steps] / np.sqrt(40)

@@ -15,7 +15,7 @@ Host = np.ndarray[Any, Any]
 
 @pytest.mark.parametrize(("alpha", "beta"), [(1.5, 1.8), (2.0, 3.5), (1.5, 3.8), (2.5, 2.0)])
 def test_exponents(alpha: float, beta: float) -> None:
-    """The exponents of flow, width and examples fit learning curves to 0.02. A flow exponent off by 0.1 does not."""
+    """Exponents of flow, width and examples fit learning curves to 0.02. The exponent of flow plus 0.1 does not."""
     want, spectrum = an.exponents(alpha, beta), an.power_law(alpha, beta, 10**11)
     flow = an.learning_curve(*spectrum).flow([1e4, 1e5])
     width = [an.learning_curve(*spectrum, width=n).ridge() for n in (10**5, 10**6)]
@@ -26,7 +26,7 @@ def test_exponents(alpha: float, beta: float) -> None:
 
 
 def binned(alpha: float, beta: float) -> tuple[Host, Host, Host]:
-    """Return eigenvalues, multiplicities and powers of modes up to 1e14, binned beyond 200 with integrals for sums."""
+    """Return eigenvalues, multiplicities and powers of modes up to 1e14. Bins (powers: integrals) replace k > 200."""
     edge = np.concatenate([np.arange(1, 201.0), 200 * np.exp(np.arange(0.05, np.log(1e14 / 200), 0.05))])
     k = np.concatenate([edge[:199], np.sqrt(edge[199:-1] * edge[200:])])
     powers = (edge[199:-1] ** (1 - beta) - edge[200:] ** (1 - beta)) / (beta - 1)

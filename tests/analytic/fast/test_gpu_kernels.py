@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler on thi
 
 
 def by(edit: Callable[[str], str]) -> By:
-    """Return a context manager that runs the edited source, if `wanted`, and counts its launches."""
+    """Return a function that makes a context. If `wanted`, the context runs the edited source and counts launches."""
 
     @contextmanager
     def context(wanted: bool) -> Iterator[list[int]]:

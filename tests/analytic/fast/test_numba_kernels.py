@@ -68,7 +68,7 @@ def test_first_and_last_layers_of_other_kinds(end: str) -> None:
 
 
 def test_a_sum_carries_theta_if_its_shortcut_alone_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If only the shortcut of a sum has weights, convolutions behind the sum transform its Theta.
+    """If only the shortcut of a sum has weights, convolutions after the sum transform its Theta.
 
     The planted error is a `Steps.add` that drops Theta at sums.
     """

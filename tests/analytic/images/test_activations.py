@@ -37,7 +37,7 @@ class BiasesOnly(Parametrization):
 @pytest.mark.parametrize("phi", [mn.ReLU(), mn.LeakyReLU(0.1), mn.Abs(), mn.Erf(), mn.Tanh()], ids=repr)
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=repr)
 def test_frozen_weights_with_trained_biases(phi: mn.spec.Layer, end: mn.spec.Layer) -> None:
-    """With one hidden layer, the mean over networks is Theta at every width. A Theta without the biases fails."""
+    """With one hidden layer, the mean NTK of networks is Theta at every width. Theta without the biases fails."""
     x = np.random.default_rng(0).standard_normal((2, 3, 3, 2))
     spec = mn.Sequential(mn.Conv2d(4, w_std=2**0.5, b_std=0.7), phi, end, mn.Dense(4))
     k, upper = an.kernel(spec, BiasesOnly()), np.triu_indices(2)
@@ -48,7 +48,7 @@ def test_frozen_weights_with_trained_biases(phi: mn.spec.Layer, end: mn.spec.Lay
 
 
 def patches_apart(phi: mn.spec.Layer, scale: float = 1.0) -> float:
-    """Return the largest difference of image kernels behind one convolution from means over kernels of patches."""
+    """Return the largest relative difference between image kernels after one convolution and means over patches."""
     x = images(4, (4, 3, 2)) * np.geomspace(0.05, 2, 12).reshape((4, 3, 1))
     x[2], x[3, :2] = -x[1], 0
     patches = np.stack([x[:, i : i + 2, j : j + 2].reshape(4, 8) for i in range(3) for j in range(2)], axis=1)
@@ -99,7 +99,7 @@ def test_quadratures_of_tiny_images_are_linear(end: mn.spec.Layer, monkeypatch: 
 
 @pytest.mark.parametrize("phi", [mn.Tanh(), mn.Softplus(), mn.Erf()], ids=repr)
 def test_pixels_on_a_line_are_vectors_on_it(phi: mn.spec.Layer) -> None:
-    """Pixels at an angle of 0 or pi with different norms remain distinct behind an inhomogeneous activation."""
+    """Pixels at angles of 0 and pi with different norms have the kernels of such vectors after an activation."""
     pixels = np.array([[1.0], [2.0], [-1.0], [0.5], [1.0], [-0.25]]) * np.random.default_rng(0).standard_normal((1, 3))
     vectors = an.kernel(mn.Sequential(mn.Dense(4), phi)).both(pixels)
     image, conv = pixels.reshape((1, 2, 3, 3)), mn.Sequential(mn.Conv2d(4, 1), phi)

@@ -113,7 +113,7 @@ def test_exact_at_equal_opposite_zero_and_padded_sequences(name: str) -> None:
 @pytest.mark.parametrize("length", [1, 2])
 @pytest.mark.parametrize("name", ["softmax", "identity", "random weights"])
 def test_the_shortest_sequences(name: str, length: int) -> None:
-    """In a sequence of two, positions attend to each other. A single position attends to itself."""
+    """Check sequences of two positions, and of a single position, which attends only to itself."""
     x = np.random.default_rng(2).standard_normal((3, length, 4))
     assert max(largest(mn.ReLU(), LAYERS[name], x)) < 1e-14
 
@@ -121,7 +121,7 @@ def test_the_shortest_sequences(name: str, length: int) -> None:
 def test_nearly_parallel_sequences() -> None:
     """The NNGP is right to 1e-11.
 
-    For ReLU, the NTK resolves angles behind sums only to the root of the precision, as behind a pooling.
+    For ReLU, the NTK resolves angles after sums only to the root of the precision, as after a pooling.
     """
     x = degenerate(np.random.default_rng(1), near=True)
     assert max(largest(mn.Erf(), LAYERS["softmax"], x)) < 1e-11
@@ -141,7 +141,7 @@ def test_cubes_of_large_variances_in_single_precision() -> None:
 
 
 def test_single_precision_blocks_and_diagonals() -> None:
-    """Float32 kernels are right to the precision of float32.
+    """Float32 kernels are right to 1e-5 of the largest entry.
 
     Kernels of x with x2, diagonals, and kernels of images (H, W, C) agree with the kernel of x.
     """
@@ -152,7 +152,7 @@ def test_single_precision_blocks_and_diagonals() -> None:
     for a, b in zip(whole, k.both(x.astype(np.float32)), strict=True):
         assert b.dtype == np.float32
         np.testing.assert_allclose(b, a, rtol=0, atol=1e-5 * a.max())
-    parts = zip(whole, k.both(x[:3], x[3:]), k.diag(x), (1e-12, 1e-8), strict=True)  # Theta needs angles behind sums
+    parts = zip(whole, k.both(x[:3], x[3:]), k.diag(x), (1e-12, 1e-8), strict=True)  # Theta needs angles after sums
     for a, b, d, digits in parts:
         np.testing.assert_allclose(b, a[:3, 3:], rtol=0, atol=digits * a.max())
         np.testing.assert_allclose(d, np.diag(a), rtol=1e-12)

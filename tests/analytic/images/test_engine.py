@@ -147,7 +147,7 @@ def law_brute_force(case: tuple[mn.Sequential, Array]) -> None:
     except mn.UnsupportedLayer:
         return
     errors = image_errors(got, image_kernels(spec, x))
-    collinear = x.shape[-1] == 1  # pixels on one line: the angle 0 is then known to the root of the precision
+    collinear = x.shape[-1] == 1  # pixels on one line: angles of 0 are known only to the root of the precision
     bounds = (2e-8, 2e-5 if collinear else 2e-8)
     assert all(e < b for e, b in zip(errors, bounds)), f"NNGP, NTK off by {errors[0]:.1e}, {errors[1]:.1e}"
 
@@ -273,7 +273,7 @@ def test_square_images_of_one_size_before_and_after_pooling() -> None:
 
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flatten", "pool"])
 def test_many_images_in_pieces(end: mn.spec.Layer) -> None:
-    """With more images than fit a tile or a batch, kernels equal those of blocks and of single pairs."""
+    """With more images than fit into a tile or a batch, kernels equal those of blocks and of single pairs."""
     x = images(21, (4, 5, 2)).astype(np.float32)
     for phi in (mn.ReLU(), mn.Erf()):
         kernel = an.kernel(mn.Sequential(conv(), phi, conv(padding=1), end, D))

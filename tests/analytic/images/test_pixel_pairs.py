@@ -41,7 +41,7 @@ def images() -> Array:
 
 
 def exact(spec: mn.Sequential, x: Array) -> tuple[Array, ...]:
-    """Return K and Theta, (N, M, *grid, *grid), in extended precision."""
+    """Return K and Theta of x, (N, N, *grid, *grid), in extended precision."""
     pixels = x.reshape(len(x), -1, x.shape[-1]).astype(Long)
     K = np.tensordot(pixels, pixels, (2, 2)) / Long(x.shape[-1])
     K, Theta, grid = through(spec.layers, K, 0 * K, x.shape[1:-1])
@@ -69,7 +69,7 @@ def test_every_pair_of_pixels_is_right(name: str) -> None:
 
 
 def check_networks() -> None:
-    """Networks of one hidden layer have these kernels on average, at every width."""
+    """At every width, networks of one hidden layer have these kernels on average."""
     body, x, E = mn.Sequential(conv(3), mn.ReLU(), conv(2, stride=2)), images()[3:], 1500
     net = mn.Network(mn.Sequential(*body, mn.Flatten()), x.shape[1:])
     theta = net.init(np.random.default_rng(0), ensemble=E)

@@ -128,9 +128,9 @@ def test_tiles_of_pixels_hold_so_many_numbers() -> None:
 def test_so_many_images_meet_themselves_at_a_time(
     phi: mn.spec.Layer, most: int, n: int, host: bool, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a CPU, a quarter of the pairs of a piece are processed together, because more arrays are in use.
+    """On a CPU, a batch has a quarter of the pairs of a piece at most, because more arrays are in use.
 
-    At most a quarter of the images (rounded up) are processed together, so that four cores can be used.
+    It also has at most a quarter of the images (rounded up), so that four cores can be used.
     """
     monkeypatch.setattr(engine, "on_host", lambda xp: host)
     monkeypatch.setattr(engine, "pairs_at_once", lambda plan: most)
@@ -147,7 +147,7 @@ def memory(plan: ImagePlan, *x: Any, size: int | None = None, cores: int = 1) ->
 
 
 def test_memory_grows_by_what_is_recorded_of_each_image() -> None:
-    """Each image of x1 and x2 adds D and Theta, in float64, for every pooled pixel.
+    """Each image of x1 and x2 adds D and Theta, in float64, for every output pixel of every pooling.
 
     Without pooling, it adds nothing.
     """

@@ -187,7 +187,7 @@ def test_images_out_of_range_have_names() -> None:
 
 
 def test_smooth_activations_of_images_in_several_pieces() -> None:
-    """For 24 x 24 pixels, an activation works on the pairs piece by piece, and each piece has its own coefficients."""
+    """For 24 x 24 pixels, an activation treats the pairs piece by piece, and each piece has its own coefficients."""
     x = np.random.default_rng(0).standard_normal((2, 24, 24, 1)) * np.linspace(0.1, 3, 24)[:, None, None]
     mirrored = x[:, ::-1]
     kernel = an.kernel(mn.Sequential(mn.Conv2d(4, 3), mn.Erf(), mn.GlobalAvgPool(), mn.Dense(1)))
@@ -261,7 +261,7 @@ def test_where_zeros_stand_does_not_tell_opposites() -> None:
 
 
 def test_black_images_that_stay_black_keep_float32() -> None:
-    """If no bias gives them a variance, black images stay in float32, whatever the size of the others."""
+    """If no bias gives black images a variance, they do not require float64, whatever the size of the others."""
     kernel, x = (
         an.kernel(mn.Sequential(CONV, mn.Erf(), CONV, mn.Erf(), mn.Flatten())),
         np.ones((3, 4, 4, 1), np.float32),

@@ -16,9 +16,9 @@ DENSE = mn.Dense(1, b_std=0.2)
 
 
 def test_one_pixel_that_is_flattened_is_that_pixel() -> None:
-    """If only one pixel is left, `Flatten` and `GlobalAvgPool` behind the activation give equal kernels.
+    """If only one pixel is left, `Flatten` and `GlobalAvgPool` after the activation give equal kernels.
 
-    `Flatten` in front of an activation is rejected whatever the image size (see `test_engine.test_refusals`).
+    `Flatten` before an activation is rejected whatever the image size (see `test_engine.test_refusals`).
     """
     whole, phi = mn.Conv2d(4, (3, 4), padding="valid", b_std=0.3), mn.ReLU()
     one, other = (
@@ -69,7 +69,7 @@ LINEAR = {
 
 @pytest.mark.parametrize("name", [*NONLINEAR, *LINEAR])
 def test_images_meet_themselves_first_if_something_nonlinear_mixes_their_pixels(name: str) -> None:
-    """K(x, x) is recorded first for masks, attention and products, and for nonlinear layers behind a pooling."""
+    """K(x, x) is recorded first for masks, attention and products, and for nonlinear layers after a pooling."""
     spec = mn.Sequential(CONV, *(NONLINEAR | LINEAR)[name], DENSE)
     assert plan_images(an.kernel(spec)._program((4, 4, 2)), Examples(X)).recorded == (name in NONLINEAR)
 

@@ -69,7 +69,7 @@ def test_sums_over_windows_are_sums_over_their_pixels(axis: Axis) -> None:
     pieces = [(0, 2), (2, 3), (3, 5)] if plain(axis) and axis.out == 5 else []
     for start, stop in ((0, axis.out), *pieces):
         out = np.full((2, stop - start, 3, axis.out, 2), np.nan)
-        if axis.kernel > 1 or not plain(axis):  # a step of single pixels is dropped
+        if axis.kernel > 1 or not plain(axis):  # no step is made for windows of single pixels
             add_windows(a, out, axis, (1, 3), outside, start)
             np.testing.assert_allclose(out, want[:, start:stop], rtol=0, atol=1e-13)
 

@@ -115,12 +115,12 @@ def test_executors_of_others_have_no_client(client: Any) -> None:
 
 @pytest.mark.slow
 def test_a_worker_that_is_killed_costs_nothing_but_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kill a worker with signal 9 while the factor is computed. The solve ends with equal coefficients."""
+    """Kill a worker with SIGKILL while the factor is computed. The solve ends with equal coefficients."""
     monkeypatch.setattr(gram, "BLOCK", 128)
     x, y = data(2000)
     one = an.solve(KERNEL, x, y, ridge=RIDGE, store=tmp_path)
     for path in tmp_path.glob("cholesky-*/*"):
-        path.unlink()  # delete the files of the first solve, except the kernel
+        path.unlink()  # delete the first solve's factor and state, but not the kernel
     with (
         distributed.LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=":0") as cluster,
         distributed.Client(cluster) as client,

@@ -44,7 +44,7 @@ def digits(n: int) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("model", MODELS, ids=repr)
 def test_scikit_learns_own_checks(model: Any) -> None:
-    """Only checks of weights fail. Leave-one-out omits the whole weight of an example, and finite times accept none."""
+    """Only checks of weights fail. Leave-one-out omits an example with its whole weight. Finite times allow none."""
     timed = getattr(model, "time", inf) < inf
     left_out = isinstance(model, an.NTKClassifier | an.NNGPClassifier) or model.ridge == "loo"
     expected = ["check_sample_weights_not_overwritten"] if timed else []
@@ -68,7 +68,7 @@ def test_a_regressor_is_the_posterior_of_its_parts() -> None:
     assert np.allclose(cov, want_cov, rtol=1e-12)
     assert np.allclose(model.predict(x[40:], return_std=True)[1] ** 2, np.diagonal(cov), rtol=1e-8)
     early = an.NTKRegressor(depth=1, activation="erf", time=0.0).fit(x[:40], y[:40])
-    assert np.allclose(early.predict(x[40:]), y[:40].mean())  # at time 0, the mean of the targets
+    assert np.allclose(early.predict(x[40:]), y[:40].mean())  # at time 0, predictions are the mean of the targets
 
 
 @pytest.mark.parametrize("model", [an.NTKRegressor(ridge=0.01), an.NNGPRegressor(ridge=0.01)], ids=repr)
@@ -133,7 +133,7 @@ def test_intervals_of_the_gaussian_process_cover_and_raw_spreads_do_not() -> Non
 
 
 def test_the_evidence_of_an_estimator_is_that_of_its_posterior() -> None:
-    """The evidence is computed for centred targets or, with normalize_y, for centred and divided targets."""
+    """The evidence is that of centred targets or, with normalize_y, of targets with mean 0 and variance 1."""
     x, y = digits(30)
     model = an.NNGPRegressor(activation="erf").fit(x, 3 * y)
     gp = an.posterior(model.kernel_, x, 3 * (y - y.mean())[:, None], ridge=model.ridge_)
@@ -175,7 +175,7 @@ def test_weights_are_repetitions(how: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("weight", [None, WEIGHTS], ids=["plain", "weighted"])
 def test_the_ridge_is_that_of_the_least_left_out_error(weight: Any) -> None:
-    """Each ridge is compared with a separate fit. The tests above check the leave-one-out errors of such fits."""
+    """Check that the ridge is that of RIDGES with the least leave-one-out error, which the tests above check."""
     x, y = digits(30)
     y = y + np.random.default_rng(0).standard_normal(30)
     w = np.ones(30) if weight is None else weight
@@ -281,7 +281,7 @@ def test_a_scale_is_found_for_many_classes(classes: int, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("how", [{"ridge": 0.0}, {"ridge": 1.0}, {"time": 300.0}, {"landmarks": 60}], ids=str)
 def test_probabilities_are_calibrated(how: dict[str, Any]) -> None:
-    """The log-loss on other digits is near the least over seven scales, and lower than at scales 4 times off."""
+    """The log-loss on other digits is near the least over seven scales. Scales 4 times larger or smaller are worse."""
     one, two = mn.datasets.digits().split(200, 600, np.random.default_rng(0))
     model = an.NTKClassifier(**how).fit(one.x, one.labels)
 
@@ -297,7 +297,7 @@ def test_probabilities_are_calibrated(how: dict[str, Any]) -> None:
 
 
 def test_generalised_cross_validation_by_probes_is_near_the_trace() -> None:
-    """With all examples as landmarks, 1 - tr S / N, estimated by probes, is near the mean of ridge diag G^-1."""
+    """With all examples as landmarks, 1 - tr(hat matrix) / N, estimated by probes, is near ridge tr(G^-1) / N."""
     x, y = digits(60)
     model = an.NTKRegressor(landmarks=60, ridge=0.05).fit(x, y)
     G = model.kernel_.ntk(x) + model.ridge_ * np.eye(60)
@@ -349,7 +349,7 @@ def test_what_is_refused() -> None:
             model.fit(x, y)
     for wrong in (partial(an.NTKRegressor, None, 1e-3), partial(an.NTKClassifier, None, 1e-3)):
         with pytest.raises(TypeError, match="takes from 1 to 2 positional arguments but 3 were given"):
-            wrong()  # the second would have been `time`
+            wrong()  # the second argument could be meant as `time`
     with pytest.raises(ValueError, match="return_std or return_cov, got both"):
         an.NTKRegressor().fit(x, y).predict(x, return_std=True, return_cov=True)
     with pytest.raises(ValueError, match="two classes or more, got one class, 'a'"):

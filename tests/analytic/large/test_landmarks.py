@@ -22,7 +22,7 @@ N, RIDGE = 90, 0.1
 
 @pytest.fixture(autouse=True, params=["held", "squared"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Use pieces of a few rows, kept in memory or read only once, and do not wait for disks."""
+    """Use pieces of a few rows, which are held in memory or only summed up. Do not wait for disks."""
     monkeypatch.setattr(landmarks, "PIECE", 8 * 20 * 13)
     monkeypatch.setattr(landmarks, "ROWS", 13)
     monkeypatch.setattr(landmarks, "HELD", 2**32 if request.param == "held" else 0)

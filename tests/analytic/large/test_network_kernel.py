@@ -23,7 +23,7 @@ def digits(n: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_the_kernels_gradient_is_that_of_the_evidence() -> None:
-    """The gradient of the evidence is right off the optimum. The search ends at a higher evidence than it begins."""
+    """Away from the optimum, the gradient of the evidence is correct. The search increases the evidence."""
     x, y = digits(50)
     model = GaussianProcessRegressor(an.NetworkKernel(activation="erf") + WhiteKernel(0.1), optimizer=None).fit(x, y)
     theta = model.kernel_.theta + 0.1
@@ -36,7 +36,7 @@ def test_the_kernels_gradient_is_that_of_the_evidence() -> None:
     begin = model.log_marginal_likelihood_value_
     noise = WhiteKernel(0.1, (1e-3, 10.0))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a reached bound warns
+        warnings.simplefilter("ignore")  # the search warns at the bounds of the parameters
         fitted = GaussianProcessRegressor(an.NetworkKernel(activation="erf") + noise).fit(x, y)
     assert fitted.log_marginal_likelihood_value_ > begin + 5
 

@@ -56,7 +56,7 @@ def by_scipy(x: Array, y: Array, ridge: float, K: Array) -> Array:
 def test_coefficients_are_those_of_scipy(tmp_path: Path, dtype: str, stored: bool) -> None:
     """Coefficients differ from SciPy's by at most tol |y| / (smallest eigenvalue), for the stored K.
 
-    Without a store, K is the kernel of a single call.
+    Without a store, K is the kernel of another call, which in float32 may differ by rounding.
     """
     x, y, x_test = data(dtype=dtype)
     fit = an.solve(KERNEL, x, y, ridge=RIDGE, tol=1e-10, store=tmp_path if stored else None)
@@ -75,7 +75,7 @@ def test_coefficients_are_those_of_scipy(tmp_path: Path, dtype: str, stored: boo
 
 @pytest.mark.parametrize("wrong", ["ridge", "last row", "sign"])
 def test_an_error_in_the_product_changes_the_answer(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error in the preconditioner would change only the number of steps."""
+    """Unlike an error in the preconditioner, an error in the product changes more than the number of steps."""
     x, y, _ = data(60)
     a = by_scipy(x, y, RIDGE, KERNEL.ntk(x))
     product = Gram.product
@@ -233,7 +233,7 @@ an.solve(k, x, x[:, :2], ridge=0.01, tol=1e-10, store=sys.argv[1])
 
 @pytest.mark.slow
 def test_a_process_killed_again_and_again_ends_with_the_same_bytes(tmp_path: Path) -> None:
-    """Send SIGKILL after half a second, and a little later each time, until the process finishes first."""
+    """Send SIGKILL after half a second, and a little later at each restart, until the process finishes first."""
 
     def start(folder: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen([sys.executable, "-c", SCRIPT, str(tmp_path / folder)])
@@ -347,7 +347,7 @@ class Shifted:
         self.by = by
 
     def ntk(self, x1: Array, x2: Array | None = None) -> Array:
-        """Return Theta - by I."""
+        """Return Theta - by I for x2 = None, else Theta."""
         k = KERNEL.ntk(x1, x2)
         return k - self.by * np.eye(len(x1)) if x2 is None else k
 
@@ -366,7 +366,7 @@ def test_an_indefinite_kernel_is_refused_with_its_pivot(monkeypatch: pytest.Monk
     first = 49 + int(np.argmax(np.array(lowest) < shift))
     with pytest.raises(ValueError, match=rf"pivot {first} of 100.*pass a larger ridge"):
         an.solve(Shifted(shift), x, y)
-    without_factor(monkeypatch)  # as if a float32 factor did not detect it
+    without_factor(monkeypatch)  # as if the factor did not detect it
     with pytest.raises(ValueError, match="not positive definite: it has an eigenvalue of -"):
         an.solve(Shifted(0.1), x, y)
 

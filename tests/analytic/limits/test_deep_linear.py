@@ -31,7 +31,7 @@ def spec(*hidden: int, outputs: int = 2) -> mn.Sequential:
 
 
 def moment_matched(n: int = 6) -> tuple[mn.Network, mn.Array]:
-    """Return a network of d + C neurons with the limit's moments E[w w'] = I, E[a a'] = I, E[w a'] = 0.
+    """Return a network and theta of n = d + C neurons with the limit's moments E[ww'] = I, E[aa'] = I, E[wa'] = 0.
 
     The limit's equations apply to any neurons with these moments. This network follows the limit up to rounding.
     """
@@ -212,7 +212,7 @@ def distances(hidden: int, widths: tuple[int, ...], seeds: int) -> tuple[list[Ar
 
 @pytest.mark.parametrize("hidden", [2, 3])
 def test_wide_deep_networks_approach_the_limit_as_the_root_of_their_width(hidden: int) -> None:
-    """Distances from the limit have exponent -1/2. Negative control: networks do not approach training with the NTK."""
+    """Distances from the limit fall as n^(-1/2). Negative control: networks do not approach training with the NTK."""
     widths = (32, 64, 128)
     law, control = (power_law(widths, values) for values in distances(hidden, widths, 100))
     assert abs(law.exponent + 0.5) < 0.1 + 3 * law.error, law

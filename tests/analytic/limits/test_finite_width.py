@@ -76,7 +76,7 @@ def test_a_wrong_variance_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["two layers", "three layers"])
 def test_a_wrong_recursion_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative controls: E (sum d^2 g^2)^2 without the Gaussian's fourth moment, and E (sum d^2)^2 with it."""
+    """Negative controls: leave the Gaussian fourth moment 3 out of E (sum d^2 g^2)^2, or put it into E (sum d^2)^2."""
     net = spec(*NETWORKS[name])
     for attribute, own in (("fourth", 1), ("square", 3)):  # in place of 3 and 1
         with monkeypatch.context() as patch:

@@ -116,7 +116,7 @@ def test_small_gamma0_is_descent_with_the_analytic_ntk(phi: Activation) -> None:
 
 
 def test_mean_field_theory_by_tangents_has_the_same_limit() -> None:
-    """The paper's equations, with A and B as mean derivatives, have the same limit.
+    """The mean-field equations, with A and B as mean derivatives, have the same limit.
 
     Negative controls: equations without A and B, or without B's term at s = k, have another limit.
     """

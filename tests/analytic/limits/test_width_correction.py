@@ -100,7 +100,7 @@ def test_training_and_test_points_have_one_theory() -> None:
 def test_the_error_is_the_scatter_and_falls_with_samples() -> None:
     """Estimates from different samples agree within their errors.
 
-    Sixteen times the samples reduce the error to less than a third. An error of 1/sqrt(samples) would fall to 1/4.
+    With 16 times as many samples, the error is less than a third. As 1/sqrt(samples), it would fall to a quarter.
     """
     coarse, fine = (theory(spec(2), samples=S, rng=np.random.default_rng(3)).predict([1.0, 9.0]) for S in (128, 2048))
     assert np.all(np.abs(coarse.correction - fine.correction) < 8 * np.hypot(coarse.error, fine.error))
@@ -159,7 +159,7 @@ def one_neuron(phi: mn.spec.Activation) -> dict[str, Array]:
 
 
 def neuron_law(phi: mn.spec.Activation) -> None:
-    """The theory's moments equal the quadrature's within six standard errors plus the error of the differences."""
+    """The theory's moments equal the quadrature's within six standard errors plus the error of finite differences."""
     found = an.width_correction(neuron(phi), NEURON[:2], np.ones((2, 1)), NEURON[2:])
     Q = found.Q
     for name, right in one_neuron(phi).items():
@@ -210,7 +210,7 @@ def above_law(hidden: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(width_correction, "FiniteLayer", kept)
     theory(spec(hidden), samples=2**11)
-    first = made[hidden - 1 :: hidden]  # the first hidden layer of each of the eight estimates
+    first = made[hidden - 1 :: hidden]  # the first hidden layer, in each of the eight estimates
     upper, w2, b2 = mn.Sequential(*spec(hidden).layers[2:]), 1.3**2, 0.3**2
 
     @cache
@@ -318,7 +318,7 @@ def test_kernels_of_three_layers_at_the_start(plant: str, monkeypatch: pytest.Mo
 
 @pytest.mark.slow
 def test_trained_networks() -> None:
-    """Compare the theory with 16,000 networks of the example per width, extrapolated from widths 32 and 64.
+    """Compare with 16,000 networks per width of examples/mean_of_networks.py, extrapolated from widths 32 and 64.
 
     The check fails on a theory that lacks one of the moments cov, o3f and o4.
     """

@@ -2,7 +2,7 @@
 
 Each ensemble has few members. Their f_0 are the 27 nodes of a rule that is exact for Gaussian moments up to the fifth.
 One moment is set to size e, the others to 0. The hierarchy of f, Theta, O3, O4 is integrated for each member without
-an expansion, and its mean is differenced with respect to e. Other tests check the moments themselves.
+an expansion. Finite differences in e give the derivatives of its mean. Other tests check the moments themselves.
 """
 
 from __future__ import annotations

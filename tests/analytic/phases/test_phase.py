@@ -84,7 +84,7 @@ BLOCKS: list[tuple[mn.Layer, ...]] = [
 
 @cache
 def deep_kernels(layers: tuple[mn.Layer, ...]) -> Any:
-    """Return K and Theta of two inputs and of one input at five depths. Planted errors do not change these values."""
+    """Return K and Theta of two inputs, and of the first with itself, at five depths. Planted errors do not matter."""
     x, at = np.array([[1.0, 0.2], [-0.3, 1.1]]), []
     for depth in (8, 9, 10, 150, 151):
         K, Theta = an.kernel(mn.Sequential(dense(1.0, 0.3), *layers * depth)).both(x)
@@ -131,7 +131,7 @@ def law_of_tanh() -> None:
 
 @contextmanager
 def variances_from(smallest: float, largest: float) -> Iterator[None]:
-    """Search only these variances, because each requires ten quadratures."""
+    """Search only these variances, because every variance tried requires ten quadratures."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(critical_module, "SMALLEST", smallest)
         patch.setattr(critical_module, "LARGEST", largest)
@@ -170,7 +170,7 @@ def law_of_the_edge() -> None:
 
 
 def law_of_ntk() -> None:
-    """Theta behind 30 blocks is `Phase.ntk` plus chi_1^30 times the first Theta. Its growth is bounded or linear."""
+    """After 30 blocks, Theta is `Phase.ntk` plus chi_1^30 times the first Theta. Its growth is bounded or linear."""
     for w, growth in ((0.9, "bounded"), (2**0.5, "linear")):
         layers = mn.Sequential(mn.Dense(9, w_std=w, b_std=0.5 if w < 1 else 0.0), mn.ReLU())
         found = phase_module.phase(layers)
@@ -220,7 +220,7 @@ def test_slopes_of_clipped_activations(activation: mn.Layer, end: float, slope: 
 
 
 def test_slope_of_hardswish() -> None:
-    """Although phi' and phi'' jump, chi_1 is exact. The slope of the series of 1024 terms is smaller by 0.19 %."""
+    """Although phi' and phi'' jump, chi_1 is exact. The slope of the series of 1024 terms is 0.19 % smaller."""
     maps = Maps(lower(more.Hardswish(), Site((1,), first=False), mn.NTK()))
     V, chi_1, _ = maps.variance(16.0)
     z = np.linspace(-0.75, 0.75, 200_001)
@@ -277,9 +277,7 @@ def test_names_and_ends() -> None:
     assert by_torch.name == "critical"  # w^2 / 3
 
 
-@pytest.mark.parametrize(
-    ("start", "phi"), [(1e-20, mn.Tanh()), (1e-17, mn.Tanh()), (1e13, mn.Erf()), (1e20, mn.Erf())]
-)
+@pytest.mark.parametrize(("start", "phi"), [(1e-20, mn.Tanh()), (1e-17, mn.Tanh()), (1e13, mn.Erf()), (1e20, mn.Erf())])
 def test_extreme_starts_reach_the_fixed_point(start: float, phi: mn.Layer) -> None:
     """A start may be far outside the variances between which the fixed point is sought."""
     spec = mn.Sequential(mn.Dense(9, w_std=1.5, b_std=0.3), phi)

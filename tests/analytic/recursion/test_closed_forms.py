@@ -33,7 +33,7 @@ SMOOTH = [
     phi for phi in FOUND
     if isinstance(closed_form(phi), ClosedForm) and not pointwise(phi).kinks and phi not in INFINITE
 ]  # fmt: skip
-"""Activations of every class with a closed form and no kinks (whose series would not converge to 1e-12)."""
+"""Activations of every class with a closed form and no kinks (with kinks, the series do not converge to 1e-12)."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def test_the_check_refuses_a_wrong_dual(phi: mn.Activation, how: Any) -> None:
 
 
 def modest_rows(dtype: Any) -> Array:
-    """Return degenerate rows, with norms of 1e6 scaled down because their exponentials would overflow."""
+    """Return degenerate rows. Norms above 10 are scaled down, because exponentials of them would overflow."""
     x = degenerate_rows(np.random.default_rng(1))
     norm = np.linalg.norm(x, axis=1, keepdims=True) / sqrt(x.shape[1])
     return (x * np.where(norm > 10, 2e-6, 1.0)).astype(dtype)
@@ -116,7 +116,7 @@ BOUND = {np.float64: 1e-11, np.float32: 2e-6}
 
 
 def check_degenerate(phi: mn.Activation, dtype: Any) -> None:
-    """Check all pairs of rows, also with a ReLU behind phi, which depends on angles and not only on their squares."""
+    """Check all pairs of rows, also with a ReLU after phi: its kernel depends on angles, not only on their squares."""
     x = modest_rows(dtype)[[0, 1, 2, 4, 6, 8, 9, 10, 12, 14, 15, 16, 18, 21]]
     for spec in (network(phi, b_std=0.0), network(phi, mn.ReLU())):
         errors = largest_errors(an.kernel(spec).both(x), exact_kernels(spec, x))
@@ -157,7 +157,7 @@ def test_images(phi: mn.Activation) -> None:
 
 
 def test_sign_has_an_nngp_and_no_ntk() -> None:
-    """The NNGP is 1 - 2 a / pi, right to 1e-11 at every angle. Theta raises an error, also in a residual branch."""
+    """The NNGP is 1 - 2 a / pi at angle a, right to 1e-11. The NTK raises an error, also in a residual branch."""
     spec = network(mn.Sign(), b_std=0.0)
     x = degenerate_rows(np.random.default_rng(1))
     kernel = an.kernel(spec)
@@ -186,7 +186,7 @@ def test_networks_of_signs_have_the_nngp_on_average() -> None:
 
 
 def test_a_kernel_of_gaussian_shape() -> None:
-    """Rbf's NNGP is exp(-gamma w^2 |x - x'|^2 / d). Hermite's dual at unit variance is c^n."""
+    """Rbf's NNGP is exp(-gamma w^2 |x - x'|^2 / d). Hermite's dual at unit variances and correlation c is c^n."""
     x = np.random.default_rng(0).standard_normal((6, 3))
     k = an.kernel(mn.Sequential(mn.Dense(8, w_std=1.5), mn.Rbf(0.4), mn.Dense(1))).nngp(x)
     np.testing.assert_allclose(k, np.exp(-0.4 * 1.5**2 * ((x[:, None] - x) ** 2).sum(-1) / 3), rtol=0, atol=1e-14)
@@ -198,7 +198,7 @@ def test_a_kernel_of_gaussian_shape() -> None:
 
 
 def test_a_sine_of_frequency_zero() -> None:
-    """The kernels are constant at frequency 0 and at frequency 1e-100."""
+    """At the frequencies 0 and 1e-100, both kernels are constant."""
     x = np.random.default_rng(0).standard_normal((3, 4))
     for b in (0.0, 1e-100):
         got = an.kernel(mn.Sequential(mn.Dense(8), mn.Sin(2.0, b, 1.0), mn.Dense(1))).both(x)
@@ -218,7 +218,7 @@ def test_the_error_of_a_constant_is_none() -> None:
 def test_the_error_holds_at_the_worst_angle_and_falls_with_the_correlation() -> None:
     """Compare relu^2 by quadrature with its closed form.
 
-    The error is at most `Kernel.error` times |c|^1024, and close to this bound near c = 1.
+    At correlation c, the error is at most `Kernel.error` times |c|^1024, and not far below this bound near c = 1.
     """
     phi = mn.RectifiedMonomial(2)
     c = np.array([0.6, 0.99, 0.999, 0.9999, 0.99999])

@@ -38,7 +38,7 @@ def pair(q1: float, q2: float, c: float) -> Any:
 
 
 def check_dual(kernel: Callable[[Any], Any], activation: Activation, q1: float, q2: float, c: float) -> None:
-    """Check K = E phi phi and Theta = K + k_0 E phi' phi' of Dense-phi-Dense, to 1e-11 of sqrt(k k')."""
+    """Check K = E phi phi and Theta = K + k_0 E phi' phi' of Dense-phi-Dense, up to 1e-11 sqrt(k k')."""
     k, t = kernel(pair(q1, q2, c))
     want, slope = plane(activation, q1, q2, c)
     for got, exact, scale in ((k, want, k), (t, want + np.sqrt(q1 * q2) * c * slope, t)):
@@ -63,7 +63,7 @@ def test_the_check_refuses_another_activation() -> None:
 
 @pytest.mark.parametrize("activation", [mn.ReLU(), mn.LeakyReLU(0.2), mn.LeakyReLU(-0.7), mn.Abs()], ids=str)
 def test_homogeneous(activation: Activation) -> None:
-    """Check activations phi(r x) = r phi(x) by a quadrature over the angle, which is exact if split at the kinks."""
+    """Check activations with phi(r x) = r phi(x), r > 0, by quadrature over the angle, which is split at the kinks."""
     f = pointwise(activation)
     kernel = an.kernel(mn.Sequential(mn.Dense(1), activation, mn.Dense(1))).both
     for angle in (0.0, 0.1, 1.0, 2.0, 3.1, np.pi):
@@ -139,7 +139,7 @@ def test_an_activation_from_outside() -> None:
 
 
 def test_an_activation_that_is_registered_again_has_another_kernel() -> None:
-    """Register another phi under one name, as a notebook does when a cell runs twice."""
+    """Register another phi for the same class, as a notebook does when an edited cell runs again."""
 
     class Mine(Activation):
         pass
@@ -174,7 +174,7 @@ def test_closed_form_against_series() -> None:
 
 
 def test_tanh_at_sigma_one_and_a_half() -> None:
-    """For three layers of the paper's tanh network, the stated error is below 1e-10 and the true error below 1e-13."""
+    """For three tanh layers with w_std^2 = 1.5, the stated error is below 1e-10 and the true error below 1e-13."""
     w = 1.5**0.5
     spec = mn.Sequential(*[mn.Dense(9, w_std=w), mn.Tanh()] * 3, mn.Dense(1, w_std=w))
     x = np.sqrt(2) * np.array([[1.0, 0.0], [np.cos(1.0), np.sin(1.0)]])
@@ -203,10 +203,10 @@ def test_a_kinked_activation_states_its_error() -> None:
 
 
 def tanh_kernels(q: float, c: Any) -> tuple[Any, Any]:
-    """Return E tanh tanh and E tanh' tanh' at correlation c, as means over erfs, which have closed forms.
+    """Return E tanh(u) tanh(v) and E tanh'(u) tanh'(v) at correlation c, as means over erfs, which have closed forms.
 
-    A logistic variable is 2 K z, with z normal and K from Kolmogorov's distribution (Andrews, Mallows 1974). So
-    tanh(u) is the mean of erf(u / (K sqrt 2)), and E erf erf' = 2/pi arcsin(q c / sqrt((K^2 + q) (K'^2 + q))).
+    A logistic variable is 2 K z, with z normal and K from Kolmogorov's distribution (Andrews, Mallows 1974). So tanh(u)
+    is the mean of erf(u / (K sqrt 2)). For K and L, the dual of erf is 2/pi arcsin(q c / sqrt((K^2 + q) (L^2 + q))).
     """
     x, w = np.polynomial.legendre.leggauss(120)
     K, j = 3.08 + 2.92 * x, np.arange(1, 60)[:, None]
@@ -219,7 +219,7 @@ def tanh_kernels(q: float, c: Any) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("w_std", [3.0, 10.0, 30.0, 100.0])
 def test_large_preactivations_state_their_error(w_std: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error is at most `Kernel.error` times |c|^1024, and close to this bound near c = 1.
+    """At correlation c, the error is at most `Kernel.error` times |c|^1024, and not far below this bound near c = 1.
 
     At angles of at least 0.27 from 0 and pi, the error is only rounding. This test uses only the series, as for rows of
     several norms. `test_steep` tests rows of one norm.

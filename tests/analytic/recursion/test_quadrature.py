@@ -97,7 +97,7 @@ def test_float32_takes_a_shorter_series_and_loses_nothing(phi: Any, monkeypatch:
 def test_rows_of_one_norm_up_to_roundings_share_a_series(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Results equal those of a call with one more row of another norm, in which every row has its own series.
 
-    Rows of different norms are detected.
+    Rows of different norms do not share a series.
     """
     kernel = an.kernel(mn.Sequential(mn.Dense(8, w_std=1.5, b_std=0.1), mn.Tanh(), mn.Dense(8), mn.Tanh(), mn.Dense(1)))
     x = np.random.default_rng(0).standard_normal((40, 20))

@@ -35,13 +35,13 @@ def rows(scale: float, dtype: Any = np.float64) -> Array:
 
 
 def errors(spec: mn.Sequential, x: Array, monkeypatch: pytest.MonkeyPatch) -> float:
-    """Return the larger error of NNGP and NTK, relative to sqrt(k(x, x) k(x', x')), by mpmath with enough digits."""
+    """Return the larger error of NNGP and NTK, relative to sqrt(k(x, x) k(x', x')), from mpmath with 340 digits."""
     monkeypatch.setattr(oracles_kernels, "DIGITS", 340)
     return max(largest_errors(an.kernel(spec).both(x), exact_kernels(spec, x)))
 
 
 def bound(phi: mn.spec.Layer, scale: float) -> float:
-    """Return the tolerance: 1e-14, plus 4e-16 |u| for Erf and Sin, whose Theta needs it at angles below 1 / |u|."""
+    """Return the tolerance: 1e-14, plus up to 4e-16 |u| for Erf and Sin, whose Theta needs it at angles below 1/|u|."""
     steep = isinstance(phi, (mn.Erf, mn.Sin)) and 1e5 < scale < 1e40
     return 1e-14 + (4e-16 * min(scale, 1e14) if steep else 0.0)
 
@@ -60,7 +60,7 @@ def test_every_scale(phi: mn.spec.Layer, power: int, b_std: float) -> None:
 @pytest.mark.parametrize("phi", [mn.ReLU(), mn.Erf()], ids=repr)
 @pytest.mark.parametrize("scale", [1e-44, 1e-40, 1e38])
 def test_float32_to_its_ends(phi: mn.spec.Layer, scale: float) -> None:
-    """Down to the smallest float32 number, float32 agrees with float64. The scaled rows do not affect other rows."""
+    """Near both ends of float32, kernels agree with those of float64, or an error names a row that is too large."""
     spec, x = network(phi, 0.3 if scale < 1 else 0.0), rows(scale, np.float32)
     kernel = an.kernel(spec)
     if scale > 1 and isinstance(phi, mn.ReLU):
@@ -78,9 +78,9 @@ def test_float32_to_its_ends(phi: mn.spec.Layer, scale: float) -> None:
 def test_variances_that_float32_cannot_hold_are_taken_in_float64(
     phi: mn.spec.Layer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Variances between two layers can exceed float32 although the results fit.
+    """Variances between two layers can exceed the range of float32 although the results do not.
 
-    If they were computed in float32, Theta would be NaN.
+    If they were computed in float32, the kernels would be wrong or NaN.
     """
     spec = mn.Sequential(mn.Dense(8), phi, mn.Dense(8, w_std=1e-10), phi, mn.Dense(1))
     x = (1e25 * np.random.default_rng(0).standard_normal((6, 4))).astype(np.float32)

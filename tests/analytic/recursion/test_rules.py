@@ -60,7 +60,7 @@ def smooth_or_kinked() -> st.SearchStrategy[mn.spec.Layer]:
 
 @st.composite
 def random_specs(draw: st.DrawFn) -> mn.Sequential:
-    """Draw chains with residual blocks and other branches, with three kinds of bias, and with equal widths for sums."""
+    """Draw chains with residual blocks and other branches and any kind of bias. Widths are equal, as sums require."""
 
     def dense() -> mn.Dense:
         return mn.Dense(
@@ -168,7 +168,7 @@ def test_residual_networks_by_hand() -> None:
     erf, step = 2 / np.pi * np.arcsin(2 * k / np.sqrt(prod)), 4 / np.pi / np.sqrt(prod - 4 * k * k)
     k, t = erf, erf + t * step
     got = an.kernel(spec).both(x)
-    np.testing.assert_allclose(got.nngp, k, atol=1e-8)  # the oracle's diagonal has 8 digits
+    np.testing.assert_allclose(got.nngp, k, atol=1e-8)  # the formulas above give 8 digits on the diagonal
     np.testing.assert_allclose(got.ntk, t, atol=1e-7)
     off = ~np.eye(3, dtype=bool)
     np.testing.assert_allclose(got.nngp[off], k[off], atol=1e-13)
@@ -239,7 +239,7 @@ D = mn.Dense(4)
     ],
 )
 def test_limits_that_are_another(spec: Any, message: str) -> None:
-    """Check that networks with another limit are rejected before any data are passed."""
+    """Check that networks whose limit is another kernel are rejected before any data are passed."""
     with pytest.raises(mn.UnsupportedLayer, match=message):
         an.kernel(spec)
 

@@ -82,7 +82,7 @@ def run(request: pytest.FixtureRequest) -> Run:
 
 
 def entries(dtype: str, sizes: list[float]) -> tuple[Array, Array, Array]:
-    """Return D, s and s' of random, equal, opposite, nearly equal or opposite, very different, and black pairs."""
+    """Return D = (q + q') / 2 - k, s = sqrt(q) and s' of random, equal, opposite, nearly so, unlike and black pairs."""
     rng = np.random.default_rng(0)
     s, s2 = (v.reshape(-1) for v in np.meshgrid(sizes, sizes))
     s, s2 = (np.concatenate([v, np.exp(rng.normal(size=7) / 2)]) for v in (s, s2))
@@ -107,7 +107,7 @@ LAYERS: dict[str, mn.spec.Layer] = {
     "rectified square": mn.RectifiedMonomial(2),
 }
 FROM_D = {"exponential"}
-"""Forms that compute k directly from D. The others compute the angle from A."""
+"""Forms that compute k directly from D. The others compute it from A = s s' - k."""
 
 
 def form_for(name: str) -> Form:
@@ -119,7 +119,7 @@ def form_for(name: str) -> Form:
 
 @cache
 def truth(name: str, dtype: str) -> tuple[Numbers, Numbers, Numbers]:
-    """Return D, s, s' and Theta of pairs, then D' and Theta' for the k given by D, and their scales."""
+    """Return D, s, s' and Theta of pairs, then D' and Theta' from mpmath, and the scales of their errors."""
     form, (D, s, s2), layer = form_for(name), entries(dtype, [0.0, 1e-4, 1.0, 1.0 + 1e-5, 5.0]), LAYERS[name]
     theta = np.asarray(np.random.default_rng(1).exponential(size=D.shape), dtype)
     gap, product = s - s2, s * s2
@@ -131,7 +131,7 @@ def truth(name: str, dtype: str) -> tuple[Numbers, Numbers, Numbers]:
             k = (q + q2) / 2 - D0 if form.name in FROM_D else mp.mpf(r) * r2 - a
             (v, dv), (v2, dv2), (e, de) = (dual(layer, *three) for three in ((q, q, q), (q2, q2, q2), (q, q2, k)))
             top = (dv + dv2) / 2 * (t + 2 * r * r2 + 0.5)
-            top = mp.inf if top < 1e-20 else top  # at black pixels of cos, a rounding error of pi/2
+            top = mp.inf if top < 1e-20 else top  # for cos at black pixels, it is only the rounding of pi/2
             for one, number in zip(found, ((v + v2) / 2 - e, (t + 2 * k + 0.5) * de, (v + v2) / 2, top), strict=True):
                 one.append(mp.nstr(number, 30))
     after, slope, *scales = (np.array([np.longdouble(number) for number in one]) for one in found)
@@ -139,7 +139,7 @@ def truth(name: str, dtype: str) -> tuple[Numbers, Numbers, Numbers]:
 
 
 def worst(name: str, dtype: str, run: Run, change: Callable[[list[Any]], None] | None = None) -> float:
-    """Return the largest error of D' and Theta' in units of eps, relative to the mean over each pixel with itself."""
+    """Return the largest error of D' and Theta' in units of eps, relative to the mean value at equal pixels."""
     form, ((D, s, s2, theta), want, scales) = form_for(name), truth(name, dtype)
     sides = [[*form.numbers(np, q), np.ones_like(q)] for q in (v.astype(np.float64) ** 2 for v in (s, s2))]
     if change is not None:
@@ -152,7 +152,7 @@ def worst(name: str, dtype: str, run: Run, change: Callable[[list[Any]], None] |
 
 @pytest.mark.parametrize(("dtype", "name"), thinned(product(DTYPES, LAYERS), every=2))
 def test_formulas_are_right_to_rounding(name: str, dtype: str, run: Run) -> None:
-    """Check sizes up to 5. Variances are then up to 25, and e^-D has errors of as many eps."""
+    """Check s up to 5. Variances are then up to 25, and e^-D has errors of as many eps."""
     assert worst(name, dtype, run) < 32
 
 
@@ -186,7 +186,7 @@ def test_outside_the_image(name: str, run: Run) -> None:
 
 
 def test_signs_have_the_angle(run: Run) -> None:
-    """The angle of opposite pixels is accurate to the square root of a rounding."""
+    """For Sign, D' is 2 / pi times the angle, up to the square root of a rounding if the angle is near 0 or pi."""
     D, s, s2 = entries("float64", [0.0, 1.0, 5.0])
     form, q, q2 = scalar_forms.SIGN, s * s, s2 * s2
     one, two = ((*form.numbers(np, v), np.ones_like(v)) for v in (q, q2))
@@ -229,7 +229,7 @@ def parted(D: Array, half: Array, half2: Array) -> tuple[Array, Array]:
 def kinked_errors(dtype: str, run: Run) -> float:
     """Return the largest error of D' and Theta' in units of eps.
 
-    D' is relative to c (q + q') / 2, and Theta' to its value at angle 0.
+    The error of D' is relative to pi (q + q') / 2, and that of Theta' to its value at angle 0.
     """
     tiny, T = TINY_ROOT[np.dtype(dtype).itemsize], np.dtype(dtype).type
     D, root, root2 = entries(dtype, [tiny, 1e-4, 1.0, 1.0 + 1e-5, 30.0])

@@ -64,7 +64,7 @@ def both(phi: mn.Activation, x: Array, images: bool = False, b_std: float = 0.3)
 def test_equal_to_the_steps_of_the_library(mine: Any, ours: Any, shape: tuple[int, ...], dtype: Any) -> None:
     x = RNG.standard_normal(shape).astype(dtype)
     close, truth = both(mine, x, len(shape) > 2), both(ours, x, len(shape) > 2)
-    # At a kink, an error eps of c moves the angle by sqrt(eps) if rows or windows of pixels are nearly parallel.
+    # At a kink, an error of eps in the correlation of nearly parallel rows or pixels moves the angle by sqrt(eps).
     limit = 20 * np.finfo(dtype).eps ** (0.5 if isinstance(mine, Ramp) else 1.0) * (1 if isinstance(mine, Ramp) else 50)
     for a, b in zip(close, truth, strict=True):
         assert np.abs(a - b).max() <= limit * np.abs(b).max()
@@ -112,7 +112,7 @@ def test_only_classes_of_activations_can_be_registered(activation: Any) -> None:
 
 def test_a_wrong_formula_shows() -> None:
     an.register_dual(Ramp, arccos_1, lambda q, q2, k: 2 * arccos_0(q, q2, k))
-    x = RNG.standard_normal((7, 4))  # the shape of a kernel that is cached
+    x = RNG.standard_normal((7, 4))  # of a shape whose kernel an earlier test has cached
     assert np.abs(both(Ramp(), x).ntk / both(mn.ReLU(), x).ntk - 1).max() > 0.1
 
 

@@ -19,7 +19,7 @@ from tests.kit.oracles_kernels import degenerate_rows, exact_kernels, largest_er
 from tests.kit.thinned import thinned
 
 BOUND = {np.float64: 1e-13, np.float32: 3e-7}
-"""Required: 1e-11 and 2e-6. Measured: 2e-14 for thirty layers, and 6e-8. The margin is for other processors."""
+"""Required: 1e-11 and 2e-6. Measured with thirty layers: 2e-14 and 6e-8. The margin is for other processors."""
 
 WEIGHTS = {mn.ReLU: 2**0.5, mn.Erf: 1.5, mn.Abs: 1.0, mn.Sin: 1.2, mn.GELU: 1.5, mn.LeakyReLU: 1.4}
 
@@ -136,7 +136,7 @@ def test_one_image_at_many_brightnesses(activation: type[mn.spec.Activation], dt
 
 @pytest.mark.parametrize("activation", WEIGHTS)
 def test_zero_initialised_biases(activation: type[mn.spec.Activation]) -> None:
-    """A row of zeros keeps K = 0. The biases train, so its Theta is positive."""
+    """In the hidden layers, a row of zeros keeps K = 0. The biases train, so its Theta is positive."""
     zeros = mn.Dense(8, b_std=0.5, b_init="zeros")
     for last in (mn.Dense(1), mn.Dense(1, b_std=0.1)):
         spec = mn.Sequential(zeros, activation(), zeros, activation(), last)
@@ -195,7 +195,7 @@ def test_the_check_refuses_nan() -> None:
 def test_the_rest_of_a_product_is_exact() -> None:
     """The rest of a product equals a computation with fractions.
 
-    Most of the products are rounded. If one factor is replaced by the adjacent number, the rest differs.
+    Most of the products are rounded. If a is replaced by adjacent numbers, the rests differ.
     """
     a, b = np.random.default_rng(0).standard_normal((2, 1000)) * np.logspace(-40, 40, 1000)
     rest = product_rest(a, b, a * b)

@@ -209,7 +209,7 @@ def test_ridge_gives_kernel_ridge_regression() -> None:
 
 
 def test_descent_tends_to_flow_to_first_order_in_the_learning_rate() -> None:
-    """At a fixed lr * steps, the difference is c lr + O(lr^2), so halving lr halves it."""
+    """At a fixed lr * steps, the distance from the flow is c lr + O(lr^2), so halving lr nearly halves it."""
     k, k_test, y, _ = spread()
     flow = gradient_flow(k, y).predict(4.0, k_test)
     rates = 2.0 ** -np.arange(5, 12)
@@ -295,7 +295,7 @@ def test_the_critical_learning_rate_is_the_theorems() -> None:
 
 @pytest.mark.parametrize("size", [0.0, 5e-324, 1e-310])
 def test_a_kernel_that_bounds_no_rate_is_refused(size: float) -> None:
-    """A kernel of zeros raises an error, and so does one whose bound is infinite. The kernel 1e-300 I has a bound."""
+    """A kernel of zeros, or one whose bound would be infinite, raises an error. The kernel 1e-300 I has a bound."""
     for bound in (max_learning_rate, critical_learning_rate):
         with pytest.raises(ValueError, match=r"expects an eigenvalue .*, got .* as its largest: .*; scale the inputs"):
             bound(size * np.eye(3))
@@ -303,7 +303,7 @@ def test_a_kernel_that_bounds_no_rate_is_refused(size: float) -> None:
 
 
 def test_the_mean_over_outputs_has_another_rate() -> None:
-    """As the docstring warns, descent with the full kernel diverges at the largest rate of its mean over outputs."""
+    """With the full kernel, descent diverges just below the largest stable rate of the kernel's mean over outputs."""
     rng = np.random.default_rng(0)
     net = mn.Network(mn.Sequential(mn.Dense(32), mn.ReLU(), mn.Dense(4)), (5,))
     theta, x = net.init(rng), rng.standard_normal((10, 5))

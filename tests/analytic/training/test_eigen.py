@@ -39,7 +39,7 @@ def test_duplicated_rows_train_to_the_exact_limit(dtype: type) -> None:
 
 
 def test_duplicated_rows_of_an_ill_conditioned_kernel_keep_their_limit() -> None:
-    """Zero directions are known only up to the weights' size times rounding. This rounding must not raise an error."""
+    """Directions of eigenvalue 0 are known only up to rounding, which must not be taken for a missing limit."""
     for seed in range(4):
         draw = np.random.default_rng(seed).standard_normal
         x, x_test, y = draw((50, 2)), draw((5, 2)), draw((50, 1))
@@ -53,7 +53,7 @@ def test_duplicated_rows_of_an_ill_conditioned_kernel_keep_their_limit() -> None
 
 
 def test_a_zero_row_stays_where_it_was() -> None:
-    """For an all-zero input to a network without biases, f is 0 for all weights, and no other output changes."""
+    """Without biases, f is 0 at an all-zero input for all weights, and the example does not affect other outputs."""
     k, k_test, y, x = spread()
     x0 = np.concatenate([x, np.zeros((1, 6))])
     y0 = np.concatenate([y, np.ones((1, 2))])

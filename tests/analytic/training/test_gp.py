@@ -66,9 +66,9 @@ def data(N: int = 6, M: int = 4, C: int = 2, d: int = 5, seed: int = 0) -> tuple
 
 @pytest.mark.parametrize(("kind", "t", "total", "cov"), [(*case, *numbers) for case, numbers in ENSEMBLE.items()])
 def test_the_ensemble_matches_the_reference(kind: Kind, t: float, total: float, cov: dict[Any, float]) -> None:
-    """The loss of the reference is 1/(2 N C) sum (f - y)^2.
+    """The reference's loss is 1/(2 N C) sum (f - y)^2.
 
-    Its regularisation is 1e-3 of each kernel's mean diagonal.
+    The ridge is 1e-3 of each kernel's mean diagonal.
     """
     k_train = KERNEL.ntk(XF1) if kind == "ntk" else KERNEL.nngp(XF1)
     trained = ensemble(KERNEL, XF1, Y, lr=0.5 / Y.shape[1], ridge=1e-3 * float(np.trace(k_train)) / 3)
@@ -203,7 +203,7 @@ def test_covariances_are_symmetric_and_positive_semi_definite_at_all_times(
     assert np.linalg.eigvalsh(cov).min() > -1e-12
     assert np.abs(mean[0]).max() == 0
     assert np.abs(cov[0] - KERNEL.nngp(x_test)).max() < 1e-15
-    if kind == "nngp":  # conditioning on more data can only reduce the variance
+    if kind == "nngp":  # training of the last layer can only reduce the variance
         assert np.all(np.diff(np.diagonal(cov, axis1=1, axis2=2), axis=0) < 1e-12)
 
 
@@ -309,7 +309,7 @@ def test_float32_in_is_float32_out(kind: Kind) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_repeated_example_is_the_limit_of_its_two_copies(kind: Kind) -> None:
-    """Without a ridge, one example with the mean of both labels gives the same mean and covariance despite rounding."""
+    """Without a ridge, two copies of an example act like a single one with their mean label, up to rounding."""
     for seed in range(20):
         x, y, x_test = data(seed=seed)
         x2, y2 = np.concatenate([x, x[:1]]), np.concatenate([y, [[4.0, -4.0]]])

@@ -83,7 +83,7 @@ def test_without_momentum_it_is_gradient_descent() -> None:
 
 
 def gains(z: list[float], m: float, t: list[int]) -> A:
-    """Return g_t for lr = N = 1 and these eigenvalues, (T, n)."""
+    """Return the library's g_t for lr = N = 1 and eigenvalues z : (n,), as an array (T, n)."""
     factors = Spectrum(np.array(z), np.eye(len(z)), 0.0, 0.0, 0, True, min(z))
     return np.asarray(GradientDescent(factors, np.zeros((1, 1)), 1.0, False, np.float64, m).gain(np.array(t, float)))
 
@@ -149,7 +149,7 @@ def test_momentum_out_of_range(m: Any) -> None:
 
 
 def test_a_linearised_network_trains_as_predicted() -> None:
-    """Check outputs, and weights theta_0 + J' a, to 2e-14 of the largest during 100 steps."""
+    """Check outputs and weights, theta_0 + J' a, to 2e-14 of the largest at every 25th of 100 steps."""
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((8, 5)), rng.standard_normal((8, 2))
     net = mn.Network(mn.Sequential(mn.Dense(32, w_std=1.5, b_std=0.1), mn.Erf(), mn.Dense(2)), (5,))

@@ -29,7 +29,7 @@ def data(seed: int = 0) -> tuple[A, A, A]:
 
 
 def moments(x: A, y: A, x_test: A, t: float, kind: Kind, ridge: float, momentum: float) -> tuple[A, A]:
-    """Return (mean, covariance) of functions f_0 ~ GP(0, K), each trained in a loop that is affine in f_0 and y.
+    """Return (mean, covariance) of functions that start at f_0 ~ GP(0, K), from a loop that is affine in f_0 and y.
 
     For "nngp", each has its own noise of variance `ridge` in its targets.
     """
@@ -228,7 +228,7 @@ def test_bad_matrices_are_refused() -> None:
 
 @pytest.mark.parametrize("ridge", [0.0, 0.1])
 def test_a_long_prediction_goes_by_pieces(ridge: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seven rows are predicted at a time.
+    """With pieces of seven rows, predictions are those of a single piece.
 
     Without a ridge, a kernel with a repeated example has no factor, and the pieces use the limit.
     """
@@ -254,7 +254,7 @@ def test_a_long_prediction_goes_by_pieces(ridge: float, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize(("dtype", "host", "device"), [("float32", 12, 20), ("float64", 8, 16)])
 def test_the_memory_of_the_factor(dtype: str, host: int, device: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The factor needs memory for the kernel and L. CuPy's Cholesky copies L before it begins."""
+    """L, in float64, overwrites a float64 kernel but not a float32 kernel. CuPy's Cholesky needs a copy of L."""
     x = np.zeros((10, 3), dtype)
     of = an.posterior(an.kernel(mn.zoo.mlp(1, 8, 1)), x, x[:, :1], ridge=1.0)
     assert of._factor_bytes == host * 100

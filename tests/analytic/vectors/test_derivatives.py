@@ -101,7 +101,7 @@ def test_a_wrong_step_is_noticed(wrong: float, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("name", SPECS)
 def test_rows_that_are_equal_have_those_of_their_variances(name: str) -> None:
-    """Compare diagonals and a pair of equal rows with differences of `diag`, which uses no angle, at a larger step."""
+    """Compare diagonals and equal rows with finite differences of `diag`, which uses no angle, at a larger step."""
     kernel, x, h = an.kernel(SPECS[name]), rows(), 1e-4
     for k, parameter in enumerate(d.PARAMETERS):
         up, down = (kernel._scaled(parameter, np.exp(e)).diag(x) for e in (h, -h))
@@ -120,7 +120,7 @@ def test_rows_that_are_equal_have_those_of_their_variances(name: str) -> None:
     ids=["quadrature", "images"],
 )
 def test_other_kernels_by_differences(spec: mn.Sequential) -> None:
-    """Compare derivatives of a kernel by quadrature and of an image kernel with differences at a larger step."""
+    """Compare derivatives of a quadrature kernel and of an image kernel with finite differences at a larger step."""
     x = np.random.default_rng(0).standard_normal((3, 5) if isinstance(spec.layers[0], mn.Dense) else (3, 4, 4, 2))
     kernel = an.kernel(spec)
     found = kernel.derivatives(x)
@@ -184,9 +184,9 @@ SCALES = 1e-140, 1e5, 1e9, 1e20, 1e35, 1e100, 1e150, 1e152
 
 @pytest.mark.parametrize(("name", "scale", "dtype"), thinned(product(SPECS, SCALES, ("float32", "float64"))))
 def test_rows_of_any_size_are_right_or_refused(name: str, scale: float, dtype: str) -> None:
-    """Derivatives are right to 2e-5 and 256 roundings of K / STEP. In extreme ranges, they are finite or refused.
+    """Derivatives are right to 2e-5 plus 256 roundings of K / STEP. In extreme ranges, they are finite or refused.
 
-    The reference differences have a step 100 times larger.
+    The finite differences of the reference have a step 100 times as large.
     """
     kernel, x = an.kernel(SPECS[name]), rows()[:5] * scale
     if dtype == "float32" and abs(x).max() > 1e38:

@@ -133,7 +133,7 @@ def given() -> Any:
 
 
 def test_the_rate_stays_below_the_bound_of_every_narrow_network(given: Any) -> None:
-    """The rate is a minimum over bounds. It includes 16 networks of 4 units, but no networks of 256 units."""
+    """The rate is a minimum over bounds, including those of 16 networks of 4 units, but of none of 256 units."""
     bench = experiment._Bench("relu", 1, given, np, 0, lambda part: None)
     ntk = an.kernel(network_spec("relu", 4, 1)).ntk(given.x)
     limit = experiment.LR * an.max_learning_rate(ntk[:N_TRAIN, :N_TRAIN])

@@ -244,7 +244,7 @@ NARROW = (8, 12, 16, 32, 64)
 
 
 def holds_once_in_four(draw: Draw, widths: Sequence[int]) -> None:
-    """Check that one of four attempts confirms the law, each with new data, twice the widths and an eighth of the rate.
+    """Check that one of four attempts confirms the law. Each retry has new data, twice the widths and 1/8 of the rate.
 
     The law is asymptotic. If its next order is small, a right draw is refused with probability at most LEVEL_OF_ALL. In
     narrow deep networks, the stable rate of one member can be far below that of the eight members that set the rate.
@@ -355,7 +355,7 @@ def test_draws_have_every_part() -> None:
 def test_the_critical_rate_is_that_of_the_theory(draw: Draw) -> None:
     """For squared loss, the critical rate is 2 N / lambda_max of the wide kernel.
 
-    For cross-entropy and the logistic loss, the rate is two and four times as large.
+    For cross-entropy, the rate is twice as large, and for the logistic loss, four times as large.
     """
     draw = replace(draw, depth=1, body="dense", regime="NTK")
     k = analytic_kernel(draw, 4)

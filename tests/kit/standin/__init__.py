@@ -1,13 +1,13 @@
-"""A strict stand-in for CuPy on a machine without a GPU: arrays that never convert to NumPy implicitly.
+"""Provide a strict stand-in for CuPy on a machine without a GPU: its arrays never convert to NumPy implicitly.
 
     from tests.kit.standin import xp                    # the namespace, as array_namespace finds it
     a = xp.asarray(numpy_array)               # to the device, a copy
     a.get()                                   # and back
 
 The same code paths run as on a GPU (`minintk.arrays.on_host(xp)` is False), under rules at least as strict as CuPy's.
-Arrays do not convert implicitly, do not mix with NumPy's arrays or scalars, and have no method that CuPy lacks. Results
-of shape () remain arrays, and `cholesky` accepts matrices that are not positive definite. `counting` counts the
-operations that would stall a GPU.
+Arrays do not convert implicitly, do not mix with NumPy's arrays or floats, and have no method that CuPy lacks. Results
+of shape () remain arrays, and `cholesky` accepts matrices that are not positive definite. `counting` counts launches
+and the operations that would stall a GPU.
 
 The stand-in shows that code is device-agnostic, but not that it is fast or right on a GPU. benchmarks/gpu.py tests
 results and speed on a GPU.

@@ -1,6 +1,6 @@
-"""The device of the stand-in: an array class separate from NumPy's, and counts of transfers.
+"""Define the device of the stand-in: an array class separate from NumPy's, and counts of its operations.
 
-The stand-in is stricter than CuPy wherever CuPy is lenient, so code that passes here also passes with CuPy.
+The stand-in is meant to be at least as strict as CuPy, so that code that passes here also passes with CuPy.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def unwrap(value: Any, *, scalars: bool = True, sequences: bool = False) -> Any:
 
 
 def wrap(value: Any) -> Any:
-    """Convert NumPy's results to device results.
+    """Convert a result of NumPy to a result on the device.
 
     Scalars become arrays of shape (), and named tuples become plain tuples.
     """
@@ -124,7 +124,7 @@ def on_device(
 ) -> Callable[..., Any]:
     """Return NumPy's function f as a function on device arrays.
 
-    elementwise : True raises TypeError for NumPy scalars. sequences : True if f takes tuples of arrays. syncs :
+    elementwise : if True, all NumPy scalars raise TypeError. sequences : True if f takes tuples of arrays. syncs :
     the number of times that CuPy's version waits for the device. keywords : the keywords that CuPy supports, if fewer
     than NumPy's.
     """
@@ -153,7 +153,7 @@ def on_device(
             return out
         if isinstance(f, np.ufunc) and len(args) > f.nin:
             return args[f.nin]
-        if isinstance(result, bool):  # allclose and array_equal do not wait for the result
+        if isinstance(result, bool):  # CuPy's allclose and array_equal return an array without waiting
             return ndarray(np.asarray(result))
         return wrap(result)
 
@@ -188,8 +188,8 @@ def _swapped(apply: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 class ndarray:
     """An array of the device. It has only CuPy's operators and methods, and only `get` converts it to NumPy.
 
-    float(a), int(a), bool(a), a.item(), a.tolist(), printing and indexing by a boolean mask wait for the device. These
-    operations count as synchronisations.
+    a.get(), a.item(), a.tolist(), float(a), int(a), bool(a), printing and indexing by a boolean mask wait for the
+    device. These operations count as synchronisations.
     """
 
     __module__ = "standin"  # errors name the library by its module
@@ -362,7 +362,7 @@ NAMES = Path(__file__).parents[1] / "cupy_names.json"
 
 
 def _names(of: str) -> list[str]:
-    """Return the names in the module or class `of` of the real CuPy."""
+    """Return the public names in the real CuPy's module or class `of`, as recorded in NAMES."""
     names: dict[str, list[str]] = json.loads(NAMES.read_text(encoding="utf-8"))
     return [name for name in names[of] if not name.startswith("_")]
 

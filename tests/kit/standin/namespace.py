@@ -1,4 +1,4 @@
-"""The namespace of the stand-in: CuPy's names, wrapped by array-api-compat in the same way as CuPy.
+"""Provide the namespace of the stand-in: CuPy's names, wrapped by array-api-compat as the real CuPy is.
 
 The module `cupy` below corresponds to the module cupy on a GPU. It contains nearly every name that both the real CuPy
 (cupy_names.json) and NumPy have, for device arrays. array-api-compat's code for CuPy then runs on this module, under
@@ -32,7 +32,7 @@ HOST = {
     "ndim", "size", "isdtype", "iscomplexobj", "isrealobj", "common_type", "min_scalar_type", "may_share_memory",
     "shares_memory",
 }  # fmt: skip
-"""Functions that use only shapes and dtypes, and therefore no device."""
+"""Functions that compute nothing on the device. Most of them use only shapes and dtypes."""
 
 
 def _array(obj: Any, dtype: Any = None, copy: bool | None = True, order: str = "K", **kwargs: Any) -> d.ndarray:
@@ -78,7 +78,7 @@ def _take(a: Any, indices: Any, axis: int | None = None, out: Any = None) -> Any
 def _unless_singular(f: Callable[..., Any], otherwise: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that calls f, and `otherwise` if f raises a LinAlgError.
 
-    For singular matrices, cuSOLVER reports no error and returns meaningless values.
+    For singular or indefinite matrices, cuSOLVER raises no error and returns meaningless values.
     """
 
     def solver(*args: Any, **kwargs: Any) -> Any:
@@ -98,7 +98,7 @@ def _not_a_number(*args: Any) -> Any:
 
 
 def _fill(module: ModuleType, of: str, source: Any) -> None:
-    """Add the names that CuPy's `of` and NumPy's or SciPy's `source` share, wrapping functions for device or host."""
+    """Add to `module` the names that CuPy's `of` and `source` (of NumPy or SciPy) share. Functions are wrapped."""
     for name in d._names(of):
         f = getattr(source, name, None)
         if f is None:
@@ -121,10 +121,10 @@ def _on_host(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _cupy() -> dict[str, ModuleType]:
-    """Return the modules that `import cupy` would provide."""
+    """Return {name: module} for the stand-ins of cupy and its submodules."""
     cupy, linalg, fft, cuda = (ModuleType(name) for name in ("cupy", "cupy.linalg", "cupy.fft", "cupy.cuda"))
     _fill(cupy, "cupy", np)
-    for name in ("random", "poly", "poly1d", "vectorize"):  # the library draws random numbers on the host
+    for name in ("random", "poly", "poly1d", "vectorize"):  # not needed: the library draws random numbers on the host
         cupy.__dict__.pop(name, None)
     special = {"array": _array, "asarray": _asarray, "where": _where, "unravel_index": _unravel_index, "take": _take}
     vars(cupy).update(special, ndarray=d.ndarray, asnumpy=lambda a: a.get(), linalg=linalg, fft=fft, cuda=cuda)
@@ -142,7 +142,7 @@ def _cupy() -> dict[str, ModuleType]:
 
 
 def _compat(modules: dict[str, ModuleType]) -> Any:
-    """Execute array_api_compat.cupy on these modules, under the name array_api_compat.standin."""
+    """Execute array_api_compat.cupy with these modules, and return it under the name array_api_compat.standin."""
     folder = Path(array_api_compat.__file__).parent / "cupy"
     name = "array_api_compat.standin"
     spec: ModuleSpec | None = spec_from_file_location(

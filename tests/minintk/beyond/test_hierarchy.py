@@ -44,7 +44,7 @@ def kernel_of(moment: mn.Moment) -> Array:
 def tensors_of(system: Hierarchy) -> tuple[Array, Array, Array]:
     """Return Theta, O3 and O4 as the contractions use them, with all points as training points.
 
-    The kernel at (s, Xi) is Theta - O3.s + Q(s, s) / 2 + Xi.  O4_..cd is Q(e_c, e_d) + Xi' at r = e_c, s = e_d.
+    As in `Hierarchy`, the kernel is Theta - O3.s + Q(s, s) / 2 + Xi. O4_..cd is Q(e_c, e_d) + Xi' at r = e_c, s = e_d.
     """
     m, f = system.size, np.zeros(system.size)
     unit, none = np.eye(m), np.zeros(m * m)
@@ -147,7 +147,7 @@ def test_the_error_starts_with_the_power_of_time_that_the_order_says() -> None:
 
 @pytest.mark.parametrize("loss", [mn.mse, mn.softmax_cross_entropy], ids=repr)
 def test_orders_come_closer_with_any_loss_scales_and_ensemble(loss: mn.training.losses.Loss) -> None:
-    """For two members in muP, each order's error is below half of the previous order's, also without targets."""
+    """For two members in muP, each order's error is below half of the previous order's, also at unlabelled points."""
     net = mn.Network(mn.Sequential(mn.Dense(200, b_std=0.1), mn.Tanh(), mn.Dense(2)), (3,), mn.SpectralMuP())
     theta0, y = net.init(np.random.default_rng(3), ensemble=2), np.eye(2)[[0, 1, 1]]
     how: dict[str, Any] = {"loss": loss, "times": 0.02}
@@ -240,7 +240,7 @@ def test_a_truncated_hierarchy_that_blows_up_says_so() -> None:
 
 
 def test_too_many_outputs_are_refused_with_their_bytes() -> None:
-    """The error names 22.4 GiB, the size of 30 float64 matrices of N C = 10,000 outputs."""
+    """The error names 22.4 GiB, the size of 30 float64 matrices with N C = 10,000 rows and columns."""
     net = mn.Network(mn.Sequential(mn.Dense(4), mn.Tanh(), mn.Dense(10)), (3,))
     x, y = np.zeros((1000, 3)), np.zeros((1000, 10))
     with pytest.raises(MemoryError, match=r"10000 outputs .* 22\.4 GiB of them for kernels .* the bound is 1 GiB"):

@@ -94,12 +94,12 @@ def stepped(table: Parametrization, optimizer: Any, dtype: Any = np.float64, N: 
 
 
 def check_steps(net: mn.Network, step: Array, rtol: float = 1e-3) -> None:
-    """Check that nonzero singular values of a step are lr d sqrt(fan_out / fan_in), with the tensor's factor d."""
+    """Check that the nonzero singular values of c dW are lr d sqrt(fan_out / fan_in), for multiplier c and DEPTH d."""
     for t in net.layout.tensors:
         fan_in, fan_out = prod(t.shape[:-1]), t.shape[-1]
         W = t.row.multiplier * net.layout.unpack(step)[t.name].reshape(3, fan_in, fan_out)
         want = 0.05 * DEPTH.get(t.name, 1.0) * sqrt(fan_out / fan_in)
-        s, rank = singular_values(W), 3 if t.name == "7.branch.1.W" else None  # below the outputs: three cotangents
+        s, rank = singular_values(W), 3 if t.name == "7.branch.1.W" else None  # three outputs: rank three
         np.testing.assert_allclose(s[:, :rank], want, rtol=rtol, err_msg=t.name)
         assert rank is None or s[:, rank:].max() < rtol * want
 
@@ -109,7 +109,7 @@ def test_muon_moves_every_direction_alike(table: Parametrization) -> None:
     check_steps(*stepped(table, mn.Muon))
     check_steps(*stepped(table, mn.Muon, np.float32), rtol=1e-2)  # theta_0 - theta_1 has lost digits
     with pytest.raises(AssertionError):
-        check_steps(*stepped(table, mn.SpectralDescent))  # changes only one singular direction
+        check_steps(*stepped(table, mn.SpectralDescent))  # only the largest singular value is right
 
 
 def test_a_batch_of_two_moves_two_directions() -> None:

@@ -235,7 +235,7 @@ HUGE = (
     ids=["a dictionary a byte", "one tuple, called a thousand times", "a shape of twenty thousand large numbers"],
 )
 def test_small_pickles_take_neither_memory_nor_time(tmp_path: Path, content: bytes, says: str) -> None:
-    """Pickles that expand by a factor of 70 or 80 are refused, as is one whose product would take over a minute."""
+    """Pickles that need 70 or 80 times their size are refused, as is a shape whose product takes over a minute."""
     (tmp_path / "test_batch").write_bytes(content)
     with pytest.raises(ValueError, match=says):
         cifar10(tmp_path, "test")
@@ -272,7 +272,7 @@ def test_downloads_are_checked_and_cached(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.fixture
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[bytes, Any]]:
-    """Return synthetic CIFAR-10 batches, and let pooch copy their archive to an empty cache instead of a download."""
+    """Return synthetic CIFAR-10 batches. Instead of downloading, pooch copies their archive into an empty cache."""
     import tarfile
 
     pooch = pytest.importorskip("pooch")

@@ -1,4 +1,4 @@
-"""Test sharpness against autograd's dense Hessian, differences of gradients and the kernel, and test its errors."""
+"""Test sharpness against autograd's dense Hessian, finite differences of gradients and the kernel. Test its errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CLASSES = np.eye(2)[[0, 1, 1, 0, 0]]
 def test_it_is_the_dense_hessians_largest_eigenvalue(loss: Any, parametrization: Any) -> None:
     """Sharpness equals the largest eigenvalue of the dense Hessian to 1e-8.
 
-    With learning-rate scales S, the Hessian is S^1/2 H S^1/2.
+    With learning-rate scales S, S^1/2 H S^1/2 takes the place of the Hessian H.
     """
     net = mn.Network(SPEC, (3,), parametrization)
     theta, y = net.init(np.random.default_rng(1)), Y if loss == mn.mse else CLASSES

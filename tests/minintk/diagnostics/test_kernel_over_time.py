@@ -27,7 +27,7 @@ class Point:
 
 
 def run(ensemble: int | None = None) -> tuple[list[Point], Array, Array]:
-    """Return four points of a run whose weights move far, inputs x : (N, 3) and labels y : (N, 2)."""
+    """Return four points of an artificial run whose weights move far, inputs x : (N, 3) and labels y : (N, 2)."""
     rng = np.random.default_rng(3)
     theta = NET.init(rng, ensemble=ensemble)
     points = [Point(float(i), theta + 0.3 * i * rng.standard_normal(theta.shape)) for i in range(4)]
@@ -64,7 +64,7 @@ def by_dense_jacobians(points: list[Point], x: Array, y: Array, net: mn.Network 
 
 
 def check(path: KernelPath, truth: list[dict[str, Any]], member: int | None = None) -> None:
-    """Raise AssertionError unless the path of a network or a member is right up to rounding."""
+    """Check that the path of a network, or of one member of an ensemble, is right up to rounding."""
     for name in truth[0]:
         if name != "share":
             values = getattr(path, name)

@@ -35,7 +35,7 @@ def test_every_model_has_one() -> None:
 
 
 def test_float32_is_right_to_its_digits() -> None:
-    """Products in float32 have errors of 1e-7. ARPACK therefore reaches 1e-6, and an eigenvalue is right to 1e-5."""
+    """Products in float32 have errors of 1e-7, so ARPACK converges to 1e-6 only. The rate is still right to 1e-5."""
     for loss in (mn.mse, mn.softmax_cross_entropy):
         want = mn.max_learning_rate(NET, THETA, X, loss)
         got = mn.max_learning_rate(NET, THETA.astype(np.float32), X.astype(np.float32), loss)
@@ -43,7 +43,7 @@ def test_float32_is_right_to_its_digits() -> None:
 
 
 def test_scales_replace_the_parametrizations() -> None:
-    """In spectral muP, the scales of W are not 1."""
+    """Scales that are passed replace those of the parametrization, here spectral muP."""
     net = mn.Network(NET.spec, NET.input_shape, mn.SpectralMuP())
     scales, S = {"0.W": 0.0, "0.b": 0.0, "2.W": 3.0}, np.zeros(net.size)
     S[net.layout.slices["2.W"]] = 3.0
@@ -64,7 +64,7 @@ def test_one_number_and_batch_statistics() -> None:
 
 
 class Pseudohuber(mn.Loss):
-    """The loss 1/N sum sqrt(1 + r^2), whose curvature depends on the targets."""
+    """The loss 1/N sum sqrt(1 + (f - y)^2), whose Hessian depends on the targets."""
 
     def __call__(self, f: Any, y: Any) -> Any:
         return np.sqrt(1 + (f - y) ** 2).sum() / len(y)

@@ -53,7 +53,7 @@ def test_spectrum_of_a_full_kernel_is_that_of_its_matrix() -> None:
 def test_effective_rank() -> None:
     """The effective rank lies between 1 and the rank, and is n for n equal eigenvalues.
 
-    It is additive in direct sums and invariant under rotations and scale.
+    It doubles for a direct sum of two equal matrices, and does not depend on the scale or the eigenvectors.
     """
     Q = rotation(6)
     for n in range(1, 7):
@@ -73,7 +73,7 @@ def test_effective_rank() -> None:
 
 
 def test_effective_rank_grows_with_width() -> None:
-    """The effective rank of LeNet-5's kernel is below N C / 2 and grows with width (Samarin et al. 2020, figure 6).
+    """The effective rank of LeNet-5's kernel is below N C / 2 and grows with width (Samarin et al. 2022, figure 6).
 
     The test uses eight digits and three draws of the weights.
     """
@@ -125,9 +125,9 @@ def test_target_alignment_rises_with_training() -> None:
 
 
 def test_cka() -> None:
-    """CKA is invariant under rotations and scaling but not under other linear maps. It equals its formula in features.
+    """CKA is invariant under rotations, scaling and shifts, but not under all linear maps.
 
-    See Kornblith et al. 2019.
+    It equals its formula in terms of features (Kornblith et al. 2019).
     """
     rng = np.random.default_rng(3)
     a, b = rng.standard_normal((30, 6)) + 2, rng.standard_normal((30, 4)) @ np.diag([4, 1, 1, 1])
@@ -151,7 +151,7 @@ def test_times() -> None:
     """A decay exp(-r t) halves at log(2) / r, a linear fall ends at its zero, and each member has its own times."""
     t = np.linspace(0, 10, 4001)
     rates = np.array([0.5, 1.0, 3.0])
-    np.testing.assert_allclose(t1(t, 4 * np.exp(-t[:, None] * rates)), log(2) / rates, rtol=2e-5)  # error (rate dt)^2
+    np.testing.assert_allclose(t1(t, 4 * np.exp(-t[:, None] * rates)), log(2) / rates, rtol=2e-5)  # errors: (rate dt)^2
     assert np.all(np.isinf(t2(t, np.exp(-t[:, None] * rates))))
     hinge = np.maximum(1 - t[:, None] / [2, 5, 40], 0)
     np.testing.assert_allclose(t2(t, hinge), [2, 5, np.inf], atol=2e-3)
@@ -168,7 +168,7 @@ def test_times() -> None:
 
 
 def test_t1_is_the_kernels_time() -> None:
-    """For a linearised network with one example, L = L_0 exp(-2 k t / N) and t1 = log 2 / (2 k)."""
+    """For a linearised network with one example, L = L_0 exp(-2 k t) and t1 = log 2 / (2 k)."""
     theta, x = points(N=1)
     y = np.array([[1.0, 1.0]])
     net = mn.Network(mn.Sequential(mn.Flatten(), mn.Dense(7), mn.Tanh(), mn.Dense(1)), (2, 2, 1))
@@ -224,9 +224,9 @@ def test_kappa_of_a_linear_model_is_zero_and_scales_as_one_over_alpha() -> None:
 
 
 def test_kappa_falls_as_the_root_of_the_width() -> None:
-    """The exponent is -1/2 in the NTK scaling.
+    """In the NTK scaling, kappa falls as n^-1/2 with the width n.
 
-    As a control, it is 0 with the mean-field factor 1/sqrt(n) on the outputs.
+    As a control, the exponent is 0 with the mean-field factor 1/sqrt(n) on the outputs.
     """
     widths, lazy, mean_field = (32, 64, 128, 256, 512), [], []
     x = np.random.default_rng(9).standard_normal((5, 8))

@@ -96,7 +96,7 @@ def test_sequences_and_ensembles() -> None:
 
 
 def test_the_operator_of_a_layer_is_the_layer_without_its_bias() -> None:
-    """For every layer with weights, the output h recorded by `trace` equals operator(x) + c b."""
+    """For each layer with weights, the output recorded by `trace` is operator(x) plus the bias times its multiplier."""
     net = mn.Network(IMAGES, (5, 6, 2))
     theta, x = net.init(np.random.default_rng(0)), np.random.default_rng(1).standard_normal((4, 5, 6, 2))
     pieces, seen = net.layout.unpack(theta), trace(net, theta, x)
@@ -134,7 +134,7 @@ def test_convolutions_have_the_edge_of_their_fourier_transform() -> None:
 
 
 def test_other_weights_have_the_edge_of_their_matrix() -> None:
-    """A grouped convolution counts as a matrix of shape (all axes but the last, last axis)."""
+    """The weights of a grouped convolution count as a matrix: the last axis gives the columns, all others the rows."""
     grouped = pytest.importorskip("minintk.more_layers").GroupedConv2d(256, 3, groups=4)
     spec = mn.Sequential(grouped, mn.Flatten(), mn.Dense(1))
     net = mn.Network(spec, (4, 4, 64))
@@ -145,7 +145,7 @@ def test_other_weights_have_the_edge_of_their_matrix() -> None:
 def test_spectral_mup_has_the_natural_norms_at_every_width() -> None:
     """|W| over the natural norm is in (0.9, 2.2) below the output; in muP and mean field, in (0.2, 2.2) at the output.
 
-    In NTK, the ratio at the output is sqrt(n / 3) times larger.
+    In NTK, the ratio at the output is in the latter interval after division by sqrt(n / 3).
     """
     for n in (64, 256, 1024):
         spec = mn.Sequential(mn.Dense(n, b_std=1.0), mn.Tanh(), mn.Dense(n), mn.Tanh(), mn.Dense(3))

@@ -68,7 +68,7 @@ def test_replicates_are_normalised_on_the_data_and_not_with_the_statistics_of_th
 
 
 def test_statistics_that_are_not_of_data_stay() -> None:
-    """The statistics of a module that never trained do not change. Neither do the scale and offset of a LayerNorm."""
+    """The BatchNorm statistics of a module that never trained, mean 0 and variance 1, do not change."""
     spec = mn.Sequential(mn.Dense(8), mn.LayerNorm(), mn.BatchNorm(), mn.Tanh(), mn.Dense(3))
     net = mn.Network(spec, (6,))
     theta = net.init(np.random.default_rng(0), dtype=np.float32)

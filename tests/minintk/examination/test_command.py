@@ -62,7 +62,7 @@ def test_a_torch_module_is_lifted_with_the_shape_of_the_data(
     place: Any, name: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mn, "lift", partial(mn.lift, check=False))  # a stand-in cannot be run
-    monkeypatch.setattr(nn.Module, "__call__", nn.Module.forward, raising=False)  # like torch's, it must not be called
+    monkeypatch.setattr(nn.Module, "__call__", nn.Module.forward, raising=False)  # callable, but raises
     assert call(place, name) in (OK, FAILED, UNDECIDED)
     assert "input_shape=(64,), PyTorch(), P = 19210" in capsys.readouterr().out
 

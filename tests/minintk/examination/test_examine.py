@@ -44,10 +44,10 @@ def test_lazy_with_intervals_around_what_a_user_would_measure() -> None:
 
 
 def test_every_replicate_runs_at_a_quarter_of_its_own_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every replicate uses a quarter of its own bound.
+    """By default, every replicate is trained at a quarter of its own stability bound.
 
-    Bounds of small convolutional networks differ much between draws. At the smallest bound most replicates would
-    hardly move, and their draws would decide the verdict.
+    The bounds of small convolutional networks differ much between draws. At a quarter of the smallest bound, most
+    replicates would hardly move, and the luck of the draws would decide the verdict.
     """
     seen: list[tuple[float, float]] = []
 
@@ -148,7 +148,7 @@ def test_widths_and_the_coordinate_check() -> None:
 
 
 def test_what_is_too_dear_is_left_out_and_named(tmp_path: Any) -> None:
-    """If no time is allowed, the run takes the fewest steps and no other widths, unless the caller asks for more."""
+    """If hardly any time is allowed, only the fewest steps are taken. Other widths and the sharpness are left out."""
     report = asked(mlp(32, mn.Erf()), widths=True, steps=None, seconds=1e-6)
     assert "10 steps" in report.about
     assert "too dear for seconds=1e-06 (--seconds): sharpness" in report.notes[-1]
@@ -166,7 +166,7 @@ def test_what_is_too_dear_is_left_out_and_named(tmp_path: Any) -> None:
 def test_the_first_line_says_how_long_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The stated time is right within a factor of four, with and without other widths.
 
-    The clock counts a second per 1,000 calls.
+    The test's clock advances by one second per 1,000 function calls.
     """
     spec = mn.Sequential(mn.Dense(64), mn.Tanh(), mn.Dense(64), mn.Tanh(), mn.Dense(10))
     calls, before = [0], sys.getprofile()

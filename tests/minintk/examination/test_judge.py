@@ -25,7 +25,7 @@ def test_halves_give_the_standard_error_of_a_mean_of_all_examples() -> None:
         value, (low, high) = interval([a.mean(), *halves], drawn=False)
         means.append(value)
         ends.append(np.log(high / low) / 2)
-    spread = np.std(np.log(means))  # 2.023 = Student's quantile of 39 degrees of freedom
+    spread = np.std(np.log(means))  # 2.023: Student's 97.5 % quantile, 39 degrees of freedom
     assert np.median(ends) / 2.023 == pytest.approx(spread, rel=0.1)
 
 

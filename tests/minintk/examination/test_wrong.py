@@ -66,7 +66,7 @@ def test_wrong_scales(spec: Any, x: Any, y: Any, text: Any) -> None:
 def test_signals_that_vanish_in_depth(depth: int, kind: str | None) -> None:
     """With a factor of 0.3 per layer, signals are .008 of the inputs after four layers and 1e-13 after 25.
 
-    After 25 layers, no training step is visible.
+    With 25 layers, no training step changes the loss visibly.
     """
     kinds = [one.kind for one in found(mlp(depth, 0.3, act=mn.Tanh(), b_std=0.0)) if "signals vanish" in one.text]
     assert kinds == ([] if kind is None else [kind])
@@ -109,7 +109,7 @@ def test_a_rate_that_only_the_network_examined_passes_is_a_finding() -> None:
     assert "1 of 3 runs passed 2 / lambda_max; the least bound met in yours is 0.4" in one.text
     assert one.advice == "Warm the rate up from 0.05, or draw smaller weights."
     assert list(along(net, [calm, wild, calm], statements(), [0.5] * 3, given=False)) == []
-    assert list(along(net, [wild, calm, calm], statements(), [0.3, 0.5, 0.5], given=False)) == []  # each has its own
+    assert list(along(net, [wild, calm, calm], statements(), [0.3, 0.5, 0.5], given=False)) == []  # a rate per run
 
 
 def test_layers_that_hardly_learn() -> None:

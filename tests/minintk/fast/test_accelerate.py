@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def both(net: mn.Network) -> tuple[mn.Network, mn.Network]:
-    """Return the network without fast paths, and with all of them."""
+    """Return two copies of the network, the first without fast paths and the second with fast paths."""
     with shut():
         plain = mn.Network(net.spec, net.input_shape, net.parametrization)
     assert plain.sweeps is plain.layers is plain.kernels
@@ -69,7 +69,7 @@ def test_convolutional(case: Case) -> None:
 
 @pytest.mark.parametrize("what", ["patches", "gathered", "shares"])
 def test_a_wrong_fast_path_is_refused(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`check_door` fails if patches are shifted by a number, a transform is wrong, or part of the batch is omitted."""
+    """`check_door` fails if patches are shifted by one entry, a transform is wrong, or part of the batch is omitted."""
     from minintk.fast.gather import Gather
     from minintk.fast.patches import Patches
     from minintk.fast.split_batch import SplitBatchJacobian
@@ -96,7 +96,7 @@ def test_a_wrong_fast_path_is_refused(what: str, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_small_batch_meets_a_large_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Large batches take the fast layers. Kernels with a small batch are still computed layer by layer."""
+    """Only large batches use the fast layers. Kernels between a large and a small batch are computed layer by layer."""
     from minintk.models.jacobian import Jacobian
 
     net = mn.Network(mn.Sequential(mn.Dense(8), mn.ReLU(), mn.Dense(3)), (5,))
@@ -105,7 +105,7 @@ def test_a_small_batch_meets_a_large_one(monkeypatch: pytest.MonkeyPatch) -> Non
     rng = np.random.default_rng(0)
     theta, x = net.init(rng), rng.standard_normal((20, 5))
     monkeypatch.setattr(THRESHOLDS, "plain", 10 * net.size)
-    monkeypatch.setattr(Jacobian, "contract", None)  # sweeps for each row
+    monkeypatch.setattr(Jacobian, "contract", None)  # it takes a sweep per row and must not be called
     for few, many in ((x[:2], x), (x, x[:2])):
         np.testing.assert_allclose(mn.ntk_full(net, theta, few, many), mn.ntk_full(plain, theta, few, many), rtol=1e-9)
     J = net.linearize(theta, x)[1]

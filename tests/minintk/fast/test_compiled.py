@@ -1,4 +1,4 @@
-"""Test compiled loops and their files: damaged files are recompiled, and full or read-only disks cause a warning."""
+"""Test compiled loops and their files: damaged files are replaced, and full or read-only disks cause a warning."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_damaged_file_is_compiled_again(seed: int, start: Callable[[], Any], t
 def test_without_the_checksum_a_swapped_file_gives_the_other_loop(
     start: Callable[[], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Negative control: without the checksum, a swapped file loads the other loop."""
+    """Negative control: without the checksum, a file that contains the other loop is loaded."""
 
     def trusting(self: Any, key: Any) -> Any:
         return pickle.loads(self.file(key)[0].read_bytes()[32:])  # noqa: S301  which is the error

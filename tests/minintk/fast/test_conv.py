@@ -70,7 +70,7 @@ def test_kernels_of_two_batches_of_unequal_sizes(M: int, compiled: int, monkeypa
 @pytest.mark.parametrize("N", [1, 2, 9])
 @pytest.mark.parametrize("shape", [(16, 16, 3), (4, 4, 16)])
 def test_kernels_of_ensembles(N: int, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first convolution reads inputs without an axis of members, which its cotangents have."""
+    """The inputs of the first convolution have no ensemble axis, although its cotangents have one."""
     spec = mn.Sequential(mn.Conv2d(16, 3), mn.ReLU(), mn.Conv2d(16, 3), mn.GlobalAvgPool(), mn.Dense(2))
     net = mn.Network(spec, shape)
     theta, x = net.init(RNG(0), ensemble=3), RNG(1).standard_normal((N, *shape))
@@ -84,7 +84,7 @@ def test_kernels_of_ensembles(N: int, shape: tuple[int, ...], monkeypatch: pytes
 @settings(max_examples=25)
 @given(st.data())
 def test_a_convolution_by_every_way_is_the_convolution(way: str, data: st.DataObject) -> None:
-    """y, J v and J' u are equal for any kernel, stride and padding, for single networks and ensembles."""
+    """y, J v and J' u equal those of the plain layer for any kernel, stride and padding, also for ensembles."""
     if way == "compiled":
         pytest.importorskip("numba")
     shape = data.draw(st.sampled_from(((8, 6, 16), (5, 9, 32), (4, 4, 16), (7, 13, 48))))
@@ -126,7 +126,7 @@ def test_more_weights_than_a_cache_holds_go_some_columns_at_a_time(monkeypatch: 
 
 
 def test_gradients_of_each_example_and_output_are_compiled_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels between two batches are right. As a control, using the first image for all gives a different kernel."""
+    """Kernels between two batches are right. As a control, a loop that reads only the first image is wrong."""
     direct: Any = pytest.importorskip("minintk.fast.numba_loops")
     monkeypatch.setattr("minintk.fast.conv_gram.pairs_are_cheaper", lambda *_: False)
     spec = mn.Sequential(mn.Conv2d(16, 1), mn.Conv2d(32, 3, stride=2, b_std=0.2), mn.Flatten(), mn.Dense(3))
@@ -193,7 +193,7 @@ def test_remainders_are_the_transpose(size: int, kernel: int, stride: int, befor
 
 @pytest.mark.parametrize("way", WAYS)
 def test_float32_is_as_exact_as_the_plain_convolution(way: str) -> None:
-    """Root mean square errors of y, dx and dW are at most twice those of the plain layer, or below 3e-7."""
+    """Relative root mean square errors of y, dx and dW are below 3e-7 or below twice those of the plain layer."""
     if way == "compiled":
         pytest.importorskip("numba")
     plain, rng = bound(mn.Conv2d(32, 3), (16, 16, 16)), np.random.default_rng(0)
@@ -220,7 +220,7 @@ def test_float32_is_as_exact_as_the_plain_convolution(way: str) -> None:
 
 
 def test_sums_of_columns_are_as_exact_as_pairwise_ones() -> None:
-    """Sums of 200,000 float32 rows have at most twice the errors of pairwise sums, sequential sums over 20 times."""
+    """`column_sums` errs less than twice as much as pairwise sums do. Sequential sums err over 20 times as much."""
     loops: Any = pytest.importorskip("minintk.fast.numba_loops")
     a = np.random.default_rng(0).random((200_000, 8), dtype=np.float32)
     zero, total = np.zeros(8, np.float32), np.zeros((2, 8))
@@ -234,7 +234,7 @@ def test_sums_of_columns_are_as_exact_as_pairwise_ones() -> None:
 
 @pytest.mark.parametrize(("mu", "first"), [(0.0, 0.0), (1e3, 0.0), (0.0, 1e3)])
 def test_batch_normalisation_in_few_passes_is_as_exact(mu: float, first: float) -> None:
-    """In float32, batch normalisation in few passes is about as accurate as in many.
+    """In float32, batch normalisation in few passes over the images is about as accurate as in many passes.
 
     The cases are means near 0, means far from 0, and a first pixel far from the others.
     """
@@ -290,7 +290,7 @@ def test_numba_may_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not numba_here.numba_is_here.__wrapped__()
 
 
-# ------------------------------------------------------------------- the laws of convolutions, by either way
+# ------------------------------------------------------------------- the laws of convolutions, by both ways
 
 
 ROWS = mn.Conv2d(2, 3, b_std=0.3), mn.Conv2d(3, (1, 2), stride=(2, 1), padding="circular")

@@ -79,7 +79,7 @@ def test_the_layers_in_one_are_the_layers(name: str, ensemble: int | None) -> No
     theta = net.init(RNG(0), ensemble=ensemble)
     tolerance = 50 * roundings(plain, theta if ensemble is None else theta[0], x)
     with counted(fused_relu, "RectifiedJacobian", lambda *_: 1) as calls:
-        net.linearize(theta, x)  # without sweeps, as `counted` replaces the class by a function
+        net.linearize(theta, x)  # J is not usable: `counted` replaces its class by a function
     assert bool(calls) is (ensemble is None)
     for i, (a, b) in enumerate(zip(maps(net, theta, x), maps(plain, theta, x), strict=True)):
         assert_close(f"map {i}", a, b, tolerance * float(np.abs(b).max()))
@@ -112,7 +112,7 @@ def test_a_small_batch_is_normalised_on_the_way_where_numba_is_loaded(monkeypatc
 
 
 def test_float32_is_as_exact_as_the_layers_one_by_one() -> None:
-    """With means far from 0, errors of f and J' u are at most twice those of separate layers, or below 3e-7."""
+    """With means far from 0, relative errors of f and J' u are below 3e-7 or below twice those of separate layers."""
     spec = mn.Sequential(mn.Conv2d(16, 1, b_std=100.0), NORM, mn.ReLU(), mn.Conv2d(16, 3), *END)
     x, found = RNG(0).standard_normal((8, 12, 12, 3)), []
     theta = mn.Network(spec, x.shape[1:]).init(RNG(1))
@@ -150,7 +150,7 @@ def test_infinite_numbers_that_relu_stops_send_nothing_back() -> None:
 
 
 def test_a_cotangent_is_not_written_to() -> None:
-    """The pass that computes dx may overwrite the gradient with respect to z, but not the cotangent u."""
+    """The pass that computes dx may overwrite the gradient of the pre-activations, but not the cotangent u."""
     spec, shape, _ = NETWORKS["residual"]
     net, x, right = mn.Network(spec, shape), RNG(2).standard_normal((5, *shape)), RectifiedJacobian.vjp
 

@@ -1,4 +1,4 @@
-"""Test that networks use one BLAS thread in every computation, and that the caller's limit is restored."""
+"""Test that networks with fast paths use one BLAS thread in every computation, then restore the caller's limit."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.minintk.test_threads import blas_at, blas_threads
 def test_a_network_takes_one_blas_thread(closed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Outputs, sweeps, kernels and flows use one BLAS thread.
 
-    BLAS's own threads spin while they wait, so a step takes 3 times as long on a busy machine. As a control, layers
-    without fast paths do not limit BLAS.
+    BLAS's own threads spin while they wait, so with them a step would take 3 times as long on a busy machine. As a
+    control, networks without fast paths do not limit BLAS.
     """
     seen: set[int] = set()
 

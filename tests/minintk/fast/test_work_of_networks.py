@@ -94,7 +94,7 @@ def convolution(channels: int, kernel: int, shape: tuple[int, ...]) -> Any:
 
 
 def test_patches_hold_several_windows_where_channels_are_few() -> None:
-    """In LeNet's first layer, patches copy fewer than half as many numbers as they would with one window per row."""
+    """In a layer like LeNet's first, patches have fewer than half as many entries as with one window per row."""
     blocks = {}
     for name, (channels, kernel) in {"first": ((1, 6), 5), "wide": ((64, 64), 3)}.items():
         layer = convolution(channels[1], kernel, (16, 16, channels[0]))
@@ -110,7 +110,7 @@ def test_patches_hold_several_windows_where_channels_are_few() -> None:
 
 def test_patches_are_formed_some_images_at_a_time_and_once_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(THRESHOLDS, "compiled", 10**15)
-    monkeypatch.setattr(THRESHOLDS, "patches_bytes", 2**19)  # less than a core's share of the images
+    monkeypatch.setattr(THRESHOLDS, "patches_bytes", 2**19)  # less than the patches of a core's images
     net = lenet()
     theta, x = net.init(RNG(0)), RNG(1).normal(size=(200, 28, 28, 1))
 
@@ -192,7 +192,7 @@ def test_a_tangent_kernel_is_contracted_layer_by_layer(model: str) -> None:
 
 
 def test_the_contractions_of_a_fully_connected_kernel() -> None:
-    """From K to n units, cotangents cost N N C n and inputs N N K. A Jacobian would cost N N P per output."""
+    """A layer from K to n units costs N N (C n + K) multiplications. A Jacobian would cost N N P per output."""
     net = mn.Network(mn.Sequential(mn.Dense(64), mn.ReLU(), mn.Dense(64), mn.ReLU(), mn.Dense(10)), (20,))
     N = 12
     with counted(Contraction, "__call__", contracted) as products:
@@ -246,7 +246,7 @@ def test_a_convolution_adds_to_the_kernel_by_the_cheaper_way() -> None:
 
 
 def test_the_gradients_of_examples_go_some_channels_at_a_time() -> None:
-    """Buffers never exceed the size of the cotangents or of one channel."""
+    """A buffer is at most as large as one example's cotangents, or holds the gradients of a single channel."""
     net = mn.Network(mn.Sequential(mn.Conv2d(4, 1), mn.ReLU(), mn.Conv2d(24, 3), mn.Flatten(), mn.Dense(3)), (4, 4, 4))
     theta, x = net.init(RNG(0)), RNG(1).normal(size=(6, 4, 4, 4))
     with counted(conv_gram, "gradient_rows", lambda windows, x, u, compiled: (windows.K, u.shape[-1])) as rows:
@@ -260,14 +260,14 @@ def test_the_gradients_of_examples_go_some_channels_at_a_time() -> None:
 
 
 def test_members_of_an_ensemble_train_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small ensemble takes one sweep per step. Larger networks train in two slices, the largest one by one."""
-    monkeypatch.setattr(train, "cores", lambda: 2)  # OMP_NUM_THREADS=1 makes it 1
+    """A small ensemble takes one sweep per step. Members of larger networks train in two slices or one at a time."""
+    monkeypatch.setattr(train, "cores", lambda: 2)  # the real one is 1 if OMP_NUM_THREADS=1
     net = mn.Network(mn.Sequential(mn.Dense(16), mn.ReLU(), mn.Dense(1)), (4,))
     theta, x = net.init(RNG(0), ensemble=12), RNG(1).normal(size=(8, 4))
     with counted(mn.Network, "forward") as sweeps, counted(NetworkJacobian, "pull") as back:
         for _ in mn.train(net, theta, x, x[:, :1], steps=5, loss=mn.mse, optimizer=mn.SGD(lr=0.1)):
             pass
-    assert len(back) == 5 + 3  # three for the warning about lr, which is far below the bound
+    assert len(back) == 5 + 3  # three to compare lr with the stability bound
     assert len(sweeps) <= 5 + 2
     assert train.member_slices(net, theta, 8) == [slice(0, 12)]
     large = mn.Network(mn.Sequential(mn.Dense(1000), mn.ReLU(), mn.Dense(1)), (1000,))

@@ -33,7 +33,7 @@ time.sleep(100)
 
 
 def owner(place: Path, between: str = "") -> subprocess.Popen[str]:
-    """Start a process that holds the claim at `place` as long as it lives."""
+    """Start a process that holds the claim at `place` until the process ends."""
     code = OWNER.format(between=between)
     process = subprocess.Popen([sys.executable, "-c", code, str(place)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None

@@ -168,7 +168,7 @@ def test_small_files_stay_small(name: str, tmp_path: Path) -> None:
 
 
 def test_the_measure_of_memory_can_fail(tmp_path: Path) -> None:
-    """`peak` detects the memory of the old reader, which unpacked everything first."""
+    """`peak` detects the memory of a reader that unpacks everything first."""
     path = written(tmp_path / "file", BOMBS["gzip that promises much"][0])
     assert peak(lambda: gzip.decompress(path.read_bytes())) > ZEROS
     assert not tracemalloc.is_tracing()
@@ -249,7 +249,7 @@ def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
 
 
 def forged_dtype() -> bytes:
-    """Return a pickle of an array whose dtype hides an object, and of a write through the object's pointer."""
+    """Return the pickle of an array whose dtype hides an object and whose bytes give that object's pointer."""
     kind = b"cnumpy\ndtype\n"
     fields = b"}X\1\0\0\0a" + kind + b"X\2\0\0\0O8K\0K\1\x87RK\0\x86s"  # {"a": (dtype("O"), 0)}
     state = b"(K\3X\1\0\0\0|NX\1\0\0\0a\x85" + fields + b"K\x08K\1K\0tb"  # the last number holds the flags
@@ -343,7 +343,7 @@ def test_a_checkpoint_with_other_arrays(tmp_path: Path, members: dict[str, bytes
     with pytest.raises(Unreadable, match=says) as caught:
         checkpoints.load(path)
     seen: BaseException | None = caught.value
-    while seen is not None:  # NumPy's advice for such files is to load them unsafely
+    while seen is not None:  # no message may repeat NumPy's advice to load the file unsafely
         assert "trust" not in str(seen)
         assert "allow_pickle" not in str(seen)
         seen = seen.__cause__ or seen.__context__

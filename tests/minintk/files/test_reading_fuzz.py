@@ -77,7 +77,7 @@ def changed(content: bytes, rng: random.Random) -> bytes:
 def attack(target: tuple[bytes, Pack, Reader], path: Path, count: int, seed: int) -> tuple[int, int]:
     """Return (number read, number refused) of `count` changed files, or raise AssertionError.
 
-    AssertionError means another error, an error without the path, more memory than `most` allows, or a warning.
+    Any other error, a message that is long or lacks the path, a warning, and too much memory (`most`) are failures.
     """
     content, pack, reader = target
     read = refused = 0

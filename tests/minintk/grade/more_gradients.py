@@ -2,8 +2,8 @@
 
 python tests/minintk/grade/more_gradients.py        the table, and how many are named
 
-FAMILIES holds right pairs.  A row of MISTAKES is (family, text in `backward`, its replacement, words of the right
-cause). The words are "" if no cause can be named. A report with numbers is then enough.
+FAMILIES holds right functions. A row of MISTAKES is (family, text in `backward`, its replacement, words of the right
+cause). The words are "" if no cause can be named. Then it is enough if the report shows numbers.
 """
 
 from __future__ import annotations

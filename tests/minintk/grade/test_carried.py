@@ -126,9 +126,9 @@ def test_a_submission_that_asks_for_what_is_not_lent_gets_nothing(tmp_path: Path
 
 
 def test_a_wrong_forward_function_is_blamed_and_not_its_right_backward_function(tmp_path: Path) -> None:
-    """Only a wrong forward function is blamed.
+    """If a forward function is wrong, the report blames it instead of its backward function.
 
-    A backward function is compared with its own forward function's output.
+    A recorded assignment compares gradients with finite differences of the submission's forward function.
     """
     rng = np.random.default_rng(0)
     args = rng.standard_normal((4, 3)), rng.standard_normal((3, 3)), rng.standard_normal(3)

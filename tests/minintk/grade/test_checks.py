@@ -105,7 +105,7 @@ def outcomes(b: float, theory: float, against: float, runs: int = 100) -> Counte
 
 
 def test_wrong_verdicts_are_as_rare_as_stated() -> None:
-    """At level 0.1, at most 10 of 100 verdicts are wrong on average. Then 23 or more have a probability of 1e-4."""
+    """At level 0.1, at most 10 of 100 verdicts are wrong on average. The probability of 23 or more is about 1e-4."""
     assert outcomes(-1.0, -1.0, -0.5)["fail"] < 23
     assert outcomes(-0.5, -1.0, -0.5)["pass"] < 23
     assert outcomes(-0.75, -1.0, -0.5)["pass"] < 23  # the exponent is on the border

@@ -53,7 +53,7 @@ def dense_backward(u, kept):
 
 
 def test_a_submission_may_define_a_dataclass(tiny: Assignment, tmp_path: Path) -> None:
-    """A submission may define a dataclass with string annotations, although the dataclass looks up its module."""
+    """A submission may define a dataclass with string annotations, for which `dataclass` looks up its module."""
     kept = "from dataclasses import dataclass\n@dataclass\nclass Kept:\n    x: 'np.ndarray'\n"
     assert graded(tiny, tmp_path, f"from __future__ import annotations\n{kept}{SOLUTION}", isolated=False).score == 10
 

@@ -116,7 +116,7 @@ def test_a_mistake_that_is_none_of_these_has_no_name() -> None:
 
 
 def test_an_argument_without_effect_has_no_gradient() -> None:
-    """Differences of a constant are rounding errors. They must not count as a kink, as a kink excuses every answer."""
+    """Finite differences of a constant are rounding errors. They must not pass for a kink, which excuses any answer."""
 
     def backward(u: Any, x: Any, W: Any, b: Any) -> Any:
         return u @ W.T, x.T @ u, u.sum(axis=0)

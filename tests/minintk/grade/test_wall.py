@@ -35,7 +35,7 @@ FILES = "assert wall.landlock(*wall.opened(['numpy']), home)"
 CALLS = "assert wall.seccomp()"
 HOOK = "wall.guard(*wall.opened(['numpy']), home)"
 NATIVE_CALLS = {HOOK} if sys.version_info >= (3, 14) else set()
-"""Python 3.14 announces every call by ctypes to audit hooks."""
+"""The hook stops native calls from Python 3.14 on, where every call by ctypes is announced to audit hooks."""
 
 
 @linux
@@ -65,7 +65,7 @@ def test_each_part_stops_what_it_is_there_for(does: str, stopped_by: set[str], t
     ],
 )
 def test_events_of_python_3_14(event: str, error: str | None, tmp_path: Path) -> None:
-    """Test events that readline, ctypes and concurrent.futures raise from 3.14 on.  Readline's have no flags."""
+    """Test events that readline, ctypes and concurrent.futures raise from 3.14 on.  Those of readline lack flags."""
     does = f"import sys; spare = wall.opened(['numpy'])[0][0] + '/spare'; sys.audit({event})"
     as_error = f"try: sys.audit({event})\nexcept {error} as e: assert type(e) is {error}\nelse: 1 / 0"
     does = does if error is None else does.rpartition("; ")[0] + "\n" + as_error

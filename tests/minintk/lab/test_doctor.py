@@ -160,7 +160,7 @@ def test_nothing_is_left_to_compile_after_the_doctor(tmp_path: Path) -> None:
 
     fresh = run("-c", COMPILED_NOW, folder="fresh")
     assert {"correlate", "add_gradient", "follow", "centre"} <= set(fresh.stdout.split())
-    assert fresh.stdout.split().count("correlate") == 2  # once for each precision, read-only arrays too
+    assert fresh.stdout.split().count("correlate") == 2  # one per precision; read-only arrays need no others
     assert "compiling loops" in fresh.stderr
     assert "compiling" in run("-m", "minintk", "doctor", "--compile", folder="compiled").stderr
     after = run("-c", COMPILED_NOW, folder="compiled")

@@ -106,7 +106,7 @@ def test_equal_to_dense_least_squares(law: Any, name: str) -> None:
 
 
 def test_planted_errors_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The laws fail on a shift in the null space, a wrong J' u, J v, rotation or kernel, no ridge, and a jitter."""
+    """The laws fail if w is not minimal, if J' u, J v, a rotation, kernel or ridge is wrong, and with jitter."""
     right_vjp, right_jvp, contract = solve.ChunkedJacobian.vjp, solve.ChunkedJacobian.jvp, Scaled.contract
 
     def not_minimal(self: solve.ChunkedJacobian, u: Array) -> Array:
@@ -279,7 +279,7 @@ def test_a_smaller_bound_means_smaller_blocks_and_the_same_solution(monkeypatch:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_bound_is_kept(dtype: Any) -> None:
-    """The peak of NumPy's allocations stays within the limit, not counting the caller's theta and x."""
+    """The peak of NumPy's allocations stays within the limit, not counting the caller's arrays."""
     net = mn.Network(mn.Sequential(mn.Dense(64), mn.ReLU(), mn.Dense(64), mn.ReLU(), mn.Dense(2)), (64,))
     theta, x, y = (a.astype(dtype) for a in (net.init(RNG), RNG.standard_normal((600, 64)), np.ones((600, 2))))
     matrix = x.dtype.itemsize * 1200**2
@@ -333,7 +333,7 @@ def test_every_library_and_dtype(library: str, dtype: str) -> None:
 def test_refinement_removes_rounding() -> None:
     """In float32 the relative error of the first solution is about eps times the condition number.
 
-    Refinement reduces the residual at least to a third.
+    Refinement reduces the residual to less than a third.
     """
     model, theta, x, y = problem("dense")
     arrays = [a.astype(np.float32) for a in (theta, x, y)]

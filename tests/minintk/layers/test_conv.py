@@ -54,7 +54,7 @@ ALONG: dict[str, tuple[Any, Any]] = {
     "2": (2, (0, 2)),
     "(1, 3)": (((1, 3),), ((0, 0), (1, 3))),
 }
-"""Pairs of the padding of a sequence and the equal padding of an image of height 1."""
+"""Pairs of the padding of a sequence and the equivalent padding of an image of height 1."""
 
 
 @pytest.mark.parametrize("stride", [1, 2, 3])
@@ -143,7 +143,7 @@ def test_one_by_one_convolution_is_dense_at_every_pixel() -> None:
 
 
 def test_fan_in_is_all_that_a_window_reads_also_at_the_edge() -> None:
-    """Var z = w_std^2 K K C_in / fan_in inside. In the corner of an image under a 3 x 3 window it is 4/9 of that."""
+    """On an image of ones, Var z is w_std^2 inside and 4/9 of this in a corner, where a 3 x 3 window reads 4 pixels."""
     net = mn.Network(mn.Sequential(mn.Conv2d(1, 3, w_std=1.5), mn.Flatten()), (5, 5, 2))
     theta = net.init(np.random.default_rng(0), ensemble=4000)
     z = net(theta, np.ones((1, 5, 5, 2)))[:, 0].reshape(-1, 5, 5)
@@ -291,7 +291,7 @@ def test_too_little_memory_for_a_kernel() -> None:
         mn.ntk(net, theta, x, memory=10_000)
 
 
-# ------------------------------------------------------------------------------------ all of them, none of them
+# ------------------------------------------------------------------------------------ no examples, all layers
 
 SMALL = mn.Network(
     mn.Sequential(

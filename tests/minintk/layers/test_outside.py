@@ -73,7 +73,7 @@ def test_a_layer_obeys_the_laws() -> None:
 
 
 def test_a_layer_without_a_frozen_dataclass_is_refused() -> None:
-    """Its arguments would be ignored, or it could not be hashed."""
+    """Without a frozen dataclass, a layer's arguments would be ignored, or the layer could not be hashed."""
 
     class Forgotten(mn.ReLU):
         slope: float = 0.0
@@ -105,7 +105,7 @@ def test_a_layer_that_does_not_say_that_it_owns_weights_is_refused(spec: mn.Sequ
 
 
 class Stops(ScaleJacobian):
-    """A Jacobian that returns no u dy/dx although weights come before its layer."""
+    """A Jacobian that does not return u dy/dx, although weights come before its layer."""
 
     def vjp(self, u: Any, dw: Any) -> Any:
         super().vjp(u, dw)
@@ -198,7 +198,7 @@ pointwise.register(Squared, lambda layer: Pointwise(lambda xp, x: x**2, lambda x
 
 
 def test_an_activation_has_its_kernels_too() -> None:
-    """For (u, u') with variances q, q' and covariance k, E u^2 u'^2 = q q' + 2 k^2 and E 2u 2u' = 4 k."""
+    """For Gaussian (u, u') with variances q, q' and covariance k, E u^2 u'^2 = q q' + 2 k^2 and E 2u 2u' = 4 k."""
     testing.check_layer(Squared(), (3,))
     x = np.random.default_rng(0).standard_normal((4, 3))
     k = an.kernel(mn.Sequential(mn.Dense(8), Squared(), mn.Dense(1)))

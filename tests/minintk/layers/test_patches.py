@@ -42,7 +42,7 @@ def test_each_row_is_what_its_window_reads(layer: mn.spec.Conv2d, shape: tuple[i
 
 @pytest.mark.parametrize(("layer", "shape"), CASES)
 def test_transposed_maps(layer: mn.spec.Conv2d, shape: tuple[int, ...]) -> None:
-    """<P(x), Q> = <x, P'(Q)> and <pad x, c> = <x, crop c>, with and without a leading axis of members."""
+    """<P(x), Q> = <x, P'(Q)> and <pad x, c> = <x, crop c>, here with a leading axis of members."""
     windows, rng = Windows.of(layer, shape), np.random.default_rng(1)
     x = images(rng.standard_normal((2, 3, *shape)), shape)
     P, canvas = windows.read(x), windows.pad(x)

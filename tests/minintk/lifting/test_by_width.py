@@ -48,7 +48,7 @@ RNG = np.random.default_rng(3)
 
 
 def rates(n: int) -> dict[str, float]:
-    """Return muP's rates for gradient descent: n / 64 for the first weights and biases, 64 / n for the last weights."""
+    """Return muP's rates for gradient descent: n / 64 for first weights and hidden biases, 64 / n for last weights."""
     return {"0.weight": n / 64, "0.bias": n / 64, "2.bias": n / 64, "4.weight": 64 / n}
 
 
@@ -57,7 +57,7 @@ def test_a_module_with_its_rates_passes() -> None:
 
 
 def test_a_module_without_them_fails_and_its_tensors_are_named() -> None:
-    """With one rate, muP's weights fail because of their rates, and torch's because of the last initial size."""
+    """With one rate for all tensors, muP's weights are blamed for their rates, torch's last for their initial size."""
     blame = mn.coordinate_check(lambda n: module(n, RNG, True), X, Y, **CHECK).blame
     assert blame["0.W"] == blame["4.W"] == "rate"
     assert "2.W" not in blame

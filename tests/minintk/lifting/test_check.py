@@ -48,7 +48,7 @@ def test_hooks_are_refused(owner: str) -> None:
 
 @pytest.mark.parametrize("by", ["layer", "weight"])
 def test_tied_weights_are_refused_with_a_spec_too(by: str) -> None:
-    """Tied weights give the right outputs but a wrong tangent kernel: for x w w, half of the right kernel."""
+    """Tied weights give the right outputs but a wrong tangent kernel: for f = x w w, half of the right one."""
     model = NN.Sequential(NN.Linear(8, 8), NN.Linear(8, 8))
     first, second = vars(model)["0"], vars(model)["1"]
     if by == "layer":

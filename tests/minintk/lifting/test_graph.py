@@ -46,7 +46,7 @@ class Written:
 
 
 def three() -> Any:
-    """Return three Linear layers of width 4, defined in another order than their names suggest."""
+    """Return a module with a ReLU and three Linear layers of width 4, which are defined in the order c, a, b."""
     model = NN.Module()
     for name in ("c", "a", "b"):
         setattr(model, name, NN.Linear(4, 4))

@@ -1,4 +1,4 @@
-"""Test df/dx: its maps are transposes, and they agree with the gradient of a bias in front and with differences."""
+"""Test df/dx: its maps are transposes, and agree with the gradient of a bias in front and with finite differences."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_differences(case: Case) -> None:
 
 @given(chains((3,)), st.integers(0, 2**32 - 1))
 def test_it_is_the_gradient_of_a_bias_in_front(chain: mn.Sequential, seed: int) -> None:
-    """With h = x + b before the network, df/db = df/dh up to rounding, also at kinks."""
+    """With x + b as the input of the network, df/dx = df/db up to rounding, also at kinks."""
     rng = np.random.default_rng(seed)
     layers = (*chain, mn.Dense(2))
     net = mn.Network(mn.Sequential(*layers), (3,))

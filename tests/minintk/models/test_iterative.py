@@ -14,7 +14,7 @@ NET = mn.Network(mn.Sequential(mn.Dense(2000), mn.Dense(1)), (1,))
 
 
 def survives(theta0: mn.Array, K: float, lr_times_curvature: float) -> bool:
-    """True if the residual vanishes in 200 windows, or 200 steps for K = inf. The kernel is the curvature of mn.mse."""
+    """True if the loss vanishes in 200 periods of K steps (200 steps if K = inf). For mse, curvature is the kernel."""
     model = mn.IterativelyLinearized(NET, theta0, K)
     sgd = mn.SGD(lr=lr_times_curvature / float(mn.ntk(NET, theta0, X)[0, 0]))
     steps = 200 if inf == K else 200 * int(K)
@@ -41,7 +41,7 @@ def test_reach_is_the_largest_rate(K: float) -> None:
     theta0 = NET.init(np.random.default_rng(0))
     right = mn.IterativelyLinearized(NET, theta0, K).reach
     check_reach(theta0, K, right)
-    for wrong in {2.0, 4.0, 1 + 3**0.2} - {right}:  # those of the linearisation, descent, K = 5
+    for wrong in {2.0, 4.0, 1 + 3**0.2} - {right}:  # right for the linearisation, descent, K = 5
         if abs(wrong / right - 1) > 0.08:
             with pytest.raises(AssertionError):
                 check_reach(theta0, K, wrong)

@@ -187,9 +187,9 @@ def row_by_row(J: Any) -> Any:
 
 @pytest.mark.parametrize("ensemble", [None, 2])
 def test_dense_is_every_row_of_the_whole_batch(ensemble: int | None) -> None:
-    """`dense` equals row-by-row results for 0, 1, 8 and 19 examples, in parts if needed.
+    """`dense` equals the rows that are computed one at a time, for up to 19 examples.
 
-    Models may be scaled, expanded or coupled.
+    The models are a network, a centred linearisation, a Taylor expansion, and a network that couples its examples.
     """
     spec = mn.Sequential(mn.Dense(6, b_std=0.3), mn.Tanh(), mn.Dense(3, b_std=0.1))
     rng = np.random.default_rng(0)

@@ -153,7 +153,7 @@ def test_data_that_are_not_finite_are_named_with_their_place(bad: float) -> None
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("activation", [mn.ReLU(), mn.Tanh(), mn.Erf()], ids=repr)
 def test_a_theta_that_is_not_finite_is_named_with_its_place(bad: float, activation: Any) -> None:
-    """A finite theta whose outputs overflow raises no error, but NumPy warns."""
+    """A theta that is not finite raises an error. A finite theta whose outputs overflow does not, but NumPy warns."""
     net = mn.Network(mn.Sequential(mn.Dense(4, b_std=1.0), activation, mn.Dense(2)), (3,))
     theta = net.init(np.random.default_rng(0), ensemble=2)
     theta[1, -1], zero = bad, np.zeros_like(theta)
@@ -184,7 +184,7 @@ def test_a_large_sum_is_no_infinity() -> None:
     ids=["vectors", "images", "no weights first"],
 )
 def test_what_each_layer_gives(spec: mn.Sequential, shape: tuple[int, ...], ensemble: int | None) -> None:
-    """There are as many outputs as layers. Each equals that of a network of the layers up to it, up to its shape."""
+    """There are as many outputs as layers. Each has the entries of the output of a network that ends with its layer."""
     net = mn.Network(spec, shape)
     rng = np.random.default_rng(0)
     theta, x = net.init(rng, ensemble=ensemble), rng.standard_normal((5, *shape))

@@ -138,7 +138,7 @@ def test_every_network_of_the_zoo(name: str) -> None:
 
 
 def test_a_pickle_holds_no_bound_layers() -> None:
-    """A pickled network has the size of its spec, although the network has 61 million weights."""
+    """A pickled network is about as small as its spec, although the network has 61 million weights."""
     spec, shape = ZOO["alexnet"]
     assert len(pickle.dumps(mn.Network(spec, shape))) < 4000
 

@@ -63,7 +63,7 @@ def coefficients(phi: mn.spec.Activation, x: list[float]) -> tuple[Array, Array]
 @given(st.floats(-3, 3), st.lists(st.floats(-1, 1), min_size=6, max_size=6))
 @settings(max_examples=10)
 def test_series_of_smooth_activations(phi: mn.spec.Activation, x0: float, rest: list[float]) -> None:
-    """Coefficients of phi(x(t)) to t^6 and phi'(x(t)) to t^5 equal mpmath's, computed with 40 digits, to 1e-9."""
+    """Up to t^6 and t^5, the coefficients of phi(x(t)) and phi'(x(t)) equal mpmath's (of 40 digits) within 1e-9."""
     x0 += float(abs(x0) < 1e-2 and bool(pointwise(phi).kinks))  # stay on one side of a kink
     with mpmath.workdps(40):
 
@@ -81,7 +81,7 @@ def test_series_of_smooth_activations(phi: mn.spec.Activation, x0: float, rest: 
 
 @pytest.mark.parametrize("phi", [mn.ReLU(), mn.LeakyReLU(0.2), mn.Abs(), mn.Identity()], ids=repr)
 def test_series_of_pieces(phi: mn.spec.Activation) -> None:
-    """For piecewise linear phi, y_j = phi'(x_0) x_j."""
+    """For piecewise linear phi, y_j = phi'(x_0) x_j for j >= 1."""
     for x0 in (-1.5, 2.0):
         point, x = pointwise(phi), np.array([x0])
         y, p = coefficients(phi, [x0, 0.3, -0.7, 2.0])
@@ -163,7 +163,7 @@ def test_order_one_is_linearized(case: Case) -> None:
 
 
 def exponent(model: mn.Model, theta: Array, x: Array, order: int, v: Array, steps: tuple[float, float]) -> float:
-    """Return the exponent p such that |f - f_k| ~ step^p."""
+    """Return the exponent p of the expansion's error, which grows with the step as step^p."""
     expansion = mn.Taylor(model, theta, order)
     far, near = (np.abs(expansion(theta + h * v, x) - model(theta + h * v, x)).max() for h in steps)
     return float(np.log(far / near) / np.log(steps[0] / steps[1]))
@@ -172,7 +172,7 @@ def exponent(model: mn.Model, theta: Array, x: Array, order: int, v: Array, step
 @pytest.mark.parametrize("phi", SMOOTH[:-1], ids=repr)
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
 def test_the_error_falls_as_the_power_of_the_step(phi: mn.spec.Activation, order: int) -> None:
-    """The exponent is order + 1 within 0.15, which excludes order and order + 2."""
+    """The exponent of the error is order + 1 within 0.15, which excludes order and order + 2."""
     net = mn.Network(
         mn.Sequential(
             mn.Dense(8, b_std=0.3), phi, mn.Residual(mn.Sequential(mn.Dense(8), phi)), mn.Dense(2, b_std=0.1)
@@ -205,7 +205,7 @@ def test_expansions_nest(wrap: Any) -> None:
 
 
 def test_a_network_of_pieces_is_its_own_polynomial() -> None:
-    """A ReLU network is a polynomial of degree L in t until it crosses a kink. Order L is exact, order L - 1 is not."""
+    """Up to a kink, a network of L layers with ReLU or Abs has degree L in t: order L is exact, L - 1 is not."""
     net = mn.Network(mn.Sequential(mn.Dense(6), mn.ReLU(), mn.Dense(6), mn.Abs(), mn.Dense(2)), (3,))
     rng = np.random.default_rng(0)
     theta0, x = net.init(rng), rng.standard_normal((4, 3))
@@ -221,7 +221,7 @@ def test_a_network_of_pieces_is_its_own_polynomial() -> None:
 @pytest.mark.parametrize("order", [1, 2, 4])
 @pytest.mark.parametrize("name", IMAGES)
 def test_at_theta0_it_is_the_network(name: str, order: int) -> None:
-    """At theta_0, outputs and kernel equal the network's. Elsewhere the kernel differs."""
+    """At theta_0, outputs and kernel equal the network's. Elsewhere the kernel differs if the order is above 1."""
     rng = np.random.default_rng(0)
     net = mn.Network(IMAGES[name], (6, 6, 2))
     theta0, x = net.init(rng), rng.standard_normal((4, 6, 6, 2))
@@ -282,7 +282,7 @@ def dense(w: dict[str, Any], name: str, x: Any, b_std: float) -> Any:
 
 
 def oracle(w: dict[str, Any], x: Any) -> Any:
-    """Apply tanh, then x + erf(layer norm), then softplus."""
+    """Compute ORACLE with autograd: tanh, then h + erf(Dense(LayerNorm(h))), then softplus."""
     h = anp.tanh(dense(w, "0", x, 0.3))
     c = h - anp.mean(h, axis=-1, keepdims=True)
     n = c / anp.sqrt(anp.mean(c**2, axis=-1, keepdims=True) + 0.05)
@@ -313,9 +313,9 @@ def tensors(theta: Any) -> dict[str, Any]:
 
 
 def test_against_nested_derivatives_of_autograd() -> None:
-    """Every coefficient of t -> f(theta_0 + t d) agrees with autograd to order 4.
+    """Every coefficient of t -> f(theta_0 + t d) up to order 4 agrees with autograd.
 
-    The gradient of a sum of coefficients with respect to theta agrees too.
+    The gradient of a sum of coefficients with respect to d agrees too.
     """
     rng = np.random.default_rng(0)
     theta0, d, x = ORACLE.init(rng), rng.standard_normal(ORACLE.size), rng.standard_normal((3, 3))
@@ -345,7 +345,7 @@ def test_against_nested_derivatives_of_autograd() -> None:
 
 
 def laws(order: int = 3) -> None:
-    """Check the laws on two networks with every kind of layer. The laws must fail on the errors below."""
+    """Check the laws on two networks with many kinds of layers. The laws must fail for the planted errors below."""
     rng = np.random.default_rng(0)
     for net, shape in ((ORACLE, (3,)), (mn.Network(IMAGES["everything"], (6, 6, 2)), (6, 6, 2))):
         theta0, x = net.init(rng), rng.standard_normal((4, *shape))
@@ -391,7 +391,7 @@ right = taylor.BilinearSeries.vjp
 
 
 def first_only(self: Any, u: Any, other: Any, v: Any, kernel: Any) -> Any:
-    """Return only the kernel of the first coefficient's weights."""
+    """Return only the contribution of the first coefficients to the kernel."""
     return self.inputs[0].gram(u[0], other.inputs[0], v[0], kernel)
 
 

@@ -82,7 +82,7 @@ def test_anchors_move_when_they_should() -> None:
 
 
 def test_centring_an_iterated_model_keeps_its_zero() -> None:
-    """The subtracted f(theta_0) remains the initial function while the inner model re-anchors."""
+    """The function that is subtracted remains the initial f(theta_0) while the inner model re-anchors."""
     centred = mn.Centred(mn.IterativelyLinearized(NET, THETA, every=1), THETA, alpha=3.0)
     moved = centred.advance(THETA + 0.2)
     np.testing.assert_allclose(moved(THETA + 0.2, X), 3.0 * (NET(THETA + 0.2, X) - NET(THETA, X)), rtol=1e-13)
@@ -197,7 +197,7 @@ def test_the_rule_by_definition() -> None:
 
 
 def test_the_rule_between_its_ends() -> None:
-    """Bit for bit, a tiny fraction equals every = 1 and a huge one Linearized. Larger fractions give fewer anchors."""
+    """A tiny fraction gives the bits of every = 1, a huge one those of Linearized. In between, anchors become fewer."""
     ends = {
         fraction: path(mn.IterativelyLinearized(NET, THETA, mn.Moved(fraction, X)))[-1]
         for fraction in (1e-12, 0.03, 0.3, 1e6)
@@ -238,7 +238,7 @@ def test_one_draw_estimates_how_far_the_jacobian_moved() -> None:
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("every", [3, (2, 5, 11), mn.Moved(0.15, X)], ids=repr)
 def test_members_are_linearised_for_themselves(every: Any, shared: bool) -> None:
-    """Each member equals the member alone, bit for bit, however often the others are linearised."""
+    """Each member has the bits of a run of its own, however often the other members are linearised."""
     theta = NET.init(np.random.default_rng(3), ensemble=3) if not shared else np.stack([THETA] * 3)
     theta0 = THETA if shared else theta
     together = path(mn.IterativelyLinearized(NET, theta0, every), theta)[-1]

@@ -57,7 +57,7 @@ def test_the_rules_place_known_parametrizations(abc: mn.ABC, regime: str) -> Non
 
 
 def test_the_table_of_yang_and_hu() -> None:
-    """With one c for all layers, r = min(a+b, 2a+c) + c - 1 + min [2 a_l + (l = 1)], as printed in their theorem."""
+    """For one c, Yang and Hu's theorem has r = min(a_3 + b_3, 2 a_3 + c) + c - 1 + min_l [2 a_l + (l = 1)]."""
     for abc, r in ((NTK, 0.5), (STANDARD_SMALL, 0.5), (MUP, 0.0), (MEAN_FIELD, 0.0)):
         (a1, a2, a3), c = abc.a, abc.c[0]
         assert abc.r == pytest.approx(min(a3 + abc.b[2], 2 * a3 + c) + c - 1 + min(2 * a1 + 1, 2 * a2)) == r
@@ -99,7 +99,7 @@ def test_a_convolutions_row_has_the_root_of_its_channels() -> None:
 
 
 def paths(abc: mn.ABC, optimizer: mn.training.optimizers.Optimizer, steps: int = 8) -> Array:
-    """Return outputs (steps + 1, N, C) for equal draws. The network has biases, a convolution and a residual branch."""
+    """Return the outputs (steps + 1, N, C) of a run of a network with biases, convolutions and a residual branch."""
     wide = (mn.Dense(12, w_std=1.3, b_std=0.4), mn.Tanh())
     branch = mn.Sequential(mn.Dense(12, w_std=0.8, b_std=0.2), mn.Tanh(), mn.Dense(12))
     spec = mn.Sequential(

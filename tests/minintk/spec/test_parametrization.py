@@ -21,9 +21,9 @@ sigmas = st.floats(0.1, 10.0)
 
 @given(sizes, sizes, sigmas)
 def test_all_rows_of_the_package_give_pre_activations_of_the_same_size(fan_in: int, fan_out: int, sigma: float) -> None:
-    """multiplier * std = sigma / sqrt(fan_in) for NTK and Standard.
+    """In NTK and Standard, multiplier * std is sigma / sqrt(fan_in) for weights and sigma for biases.
 
-    PyTorch's uniform distribution has a third of the variance.
+    PyTorch's uniform distribution of weights has a third of the variance.
     """
     for kind, want in (("weight", sigma / sqrt(fan_in)), ("bias", sigma)):
         for parametrization in (mn.NTK(), mn.Standard()):
@@ -35,7 +35,7 @@ def test_all_rows_of_the_package_give_pre_activations_of_the_same_size(fan_in: i
 
 @pytest.mark.parametrize("parametrization", PARAMETRIZATIONS, ids=repr)
 def test_tensors_are_drawn_with_the_rows_mean_and_deviation(parametrization: Parametrization) -> None:
-    """z-scores of mean, variance and fourth moment of 10,000 or more draws are below 4.9 (1e-6 of a normal law)."""
+    """z-scores of mean, variance and fourth moment of 10,000 or more draws are below 4.9 (exceeded once in 1e6)."""
     spec = mn.Sequential(mn.Dense(400, w_std=1.5, b_std=0.5), mn.ReLU(), mn.Dense(100, w_std=0.5, b_std=0.2))
     net = mn.Network(spec, (100,), parametrization)
     theta = net.layout.unpack(net.init(np.random.default_rng(0), ensemble=100))
@@ -96,9 +96,9 @@ def test_mean_field_with_its_rates_has_the_kernel_of_ntk() -> None:
 
 
 def test_spectral_mup_keeps_spectral_norms() -> None:
-    """The ratio of norms, |W| / sqrt(fan_out / fan_in), is within (0.9, 2.2) for every shape.
+    """The ratio of norms, |W| / sqrt(fan_out / fan_in), is within (0.9, 2.2) for each of three shapes.
 
-    |W| is std (sqrt(fan_in) + sqrt(fan_out)).
+    |W| is about std (sqrt(fan_in) + sqrt(fan_out)).
     """
     spec = mn.Sequential(mn.Dense(400), mn.Tanh(), mn.Dense(400), mn.Tanh(), mn.Dense(3))
     net = mn.Network(spec, (20,), mn.SpectralMuP())
@@ -108,7 +108,7 @@ def test_spectral_mup_keeps_spectral_norms() -> None:
 
 
 def test_one_step_uses_the_rows_learning_rates() -> None:
-    """One step is theta_1 = theta_0 - lr s g for each tensor."""
+    """One step is theta_1 = theta_0 - lr s g, with the learning-rate scale s of each tensor."""
     rng = np.random.default_rng(0)
     spec = mn.Sequential(mn.Dense(6, b_std=0.5), mn.Tanh(), mn.Dense(2))
     x, y = rng.standard_normal((4, 3)), rng.standard_normal((4, 2))
@@ -158,7 +158,7 @@ def test_at_the_base_width_spectral_mup_is_the_standard_parametrization(optimize
 
 
 def test_depth_is_in_the_table_of_both_sides() -> None:
-    """Four branches have the factor 1/sqrt(4) at their ends and no other.
+    """With four residual branches, only the last weights and bias of a branch have the factor 1/sqrt(4).
 
     The infinite-width kernel has the same factors.
     """

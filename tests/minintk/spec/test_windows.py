@@ -60,4 +60,4 @@ def test_images_with_channels_first_are_told() -> None:
     with pytest.raises(ValueError, match=r"channels-last here, .* look channels-first"):
         check_channels_last(spec, (3, 32, 32))
     check_channels_last(spec, (32, 32, 3))
-    check_channels_last(mn.Sequential(mn.Flatten(), mn.Dense(1)), (3, 32, 32))  # nothing reads windows
+    check_channels_last(mn.Sequential(mn.Flatten(), mn.Dense(1)), (3, 32, 32))  # no layer reads windows

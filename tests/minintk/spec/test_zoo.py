@@ -92,7 +92,7 @@ def test_parameter_counts(spec: s.Sequential, shape: tuple[int, ...], count: int
      (16, 8, 11.0), (16, 10, 17.1)],
 )  # fmt: skip
 def test_wide_resnets_are_as_large_as_published(depth: int, widen: int, millions: float) -> None:
-    """The published table includes scales and offsets of batch normalisation, two per channel. minintk's has none."""
+    """The published table includes scales and offsets of batch normalisation, two per channel. minintk has neither."""
     spec = zoo.wide_resnet(depth, widen)
     count = weights(spec, CIFAR) + 2 * normalised(spec, CIFAR)
     assert round(count / 1e6, 1) == millions
@@ -216,7 +216,7 @@ def test_a_wide_resnet_calibrated_on_a_batch_is_the_same_there() -> None:
     ids=["mlp", "geiger", "myrtle5", "wrn"],
 )
 def test_their_infinite_width_has_kernels(spec: s.Sequential, shape: tuple[int, ...]) -> None:
-    """Infinite-width kernels are positive and independent of the width. The NTK is at least the NNGP."""
+    """At infinite width, the NNGP kernel is positive definite, and so is the NTK minus the NNGP kernel."""
     import analytic as an
 
     x = np.random.default_rng(0).standard_normal((3, *shape))

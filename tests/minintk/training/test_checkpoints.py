@@ -83,7 +83,7 @@ def test_kill_9_and_resume(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no kill -9 here")
 def test_a_second_starter_is_told_who_trains_here(tmp_path: Path) -> None:
-    """A second call fails, in this process and in another one. After the first run has ended, the same call resumes."""
+    """During a run, the same call fails in this process and in another one. After the run has ended, it resumes."""
     told: list[str] = []
 
     def start_again() -> None:

@@ -53,7 +53,7 @@ def ridge_solution(net: mn.Network, theta0: Any, ridge: float) -> Any:
 def check_end_is_the_ridge_solution(
     optimizer: Optimizer, loss: Any, ridge: float, library: str = "numpy", net: mn.Network = NET
 ) -> None:
-    """Check S J'(J u + f_0 - y) + ridge u = 0 for every member, with the parametrization's learning-rate scales S."""
+    """Check S J'(J u + f_0 - y) + ridge u = 0 for u = theta - theta_0 of every member and learning-rate scales S."""
     xp = namespace(library)
     theta0, x, y = (to_library(a, xp) for a in (THETA0, X, Y))
     how: dict[str, Any] = {"loss": loss, "optimizer": optimizer, "steps": 500, "every": 500}

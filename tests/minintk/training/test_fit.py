@@ -325,7 +325,7 @@ def test_uncalibrated_evaluation_is_refused() -> None:
 @pytest.mark.skipif("standin" not in LIBRARIES, reason="counts are the stand-in's")
 @pytest.mark.parametrize("augment", [None, mn.Shift(1)])
 def test_a_step_does_not_make_a_gpu_wait(augment: mn.Shift | None) -> None:
-    """Forty additional steps cause no synchronisations. Only each epoch's order and shifts are uploaded."""
+    """Forty additional steps cause no additional synchronisation. Only each epoch's order and shifts are uploaded."""
     from tests.kit.standin.device import counting
 
     xp = namespace("standin")
@@ -346,7 +346,7 @@ def test_a_step_does_not_make_a_gpu_wait(augment: mn.Shift | None) -> None:
 
 
 def test_the_page_on_training_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """docs/training.md runs twice, and the second run finds the first one. Its flow resumes with the same bits."""
+    """The first code block of docs/training.md finds its finished run when it runs again. The second block runs too."""
     page = Path(__file__).resolve().parents[3] / "docs" / "training.md"
     if not page.exists():
         pytest.skip("no docs here")

@@ -127,9 +127,9 @@ def test_a_short_relaxation_time_is_gradient_flow() -> None:
 @pytest.mark.parametrize("loss", [mn.mse, mn.hinge, mn.Logistic(alpha=0.5)], ids=repr)
 @pytest.mark.parametrize("momentum", [{}, {"tau": 0.5}, {"mu": 10.0}], ids=repr)
 def test_frozen_kernel_flow_is_the_flow_of_the_linearised_network(loss: Any, momentum: Any) -> None:
-    """The flow of the weights and the flow of the outputs take the same steps, on training and test points.
+    """The flow of the weights and the flow of the outputs agree at every moment, on training and test points.
 
-    The kernel at another theta differs.
+    The kernel at another theta gives another flow.
     """
     moments = list(mn.flow(mn.Linearized(NET, THETA), THETA, X, SIGNS, loss=loss, times=TIMES, **momentum))
     lin, f0 = mn.Linearized(NET, THETA), NET(THETA, ALL)
@@ -147,7 +147,7 @@ def test_frozen_kernel_flow_is_the_flow_of_the_linearised_network(loss: Any, mom
 
 
 def test_several_outputs_and_an_averaged_kernel() -> None:
-    """A kernel (M, N) repeated for each output gives the same flow. A full kernel gives the linearised network."""
+    """A kernel (M, N) gives the flow of its copies for all outputs, a full kernel that of the linearised network."""
     net = mn.Network(mn.Sequential(mn.Dense(10), mn.Erf(), mn.Dense(3)), (3,))
     theta, y = net.init(np.random.default_rng(1)), np.eye(3)[[0, 1, 2, 0, 1, 2]]
     how: dict[str, Any] = {"loss": mn.softmax_cross_entropy, "times": TIMES}
@@ -226,7 +226,7 @@ def test_members_at_zero_loss_stand_still(momentum: Any) -> None:
 
 @given(st.integers(2, 10**5), st.floats(1e-4, 10.0), st.floats(1e-6, 10.0))
 def test_the_batch_holds_the_temperature(N: int, h: float, temperature: float) -> None:
-    """The rounded b satisfies T(b - 1/2) >= T >= T(b + 1/2), unless b = 1 is already too cold."""
+    """The rounded batch size b satisfies T(b - 1/2) >= T >= T(b + 1/2). The first part need not hold for b = 1."""
     settings = FlowSettings(mn.mse, 1.0, temperature=temperature, rng=np.random.default_rng(0))
 
     def hot(b: float) -> float:
@@ -263,7 +263,7 @@ def test_the_noise_of_a_step_has_the_temperature() -> None:
 
 
 def test_a_cold_stochastic_flow_is_the_flow() -> None:
-    """At T = 1e-9 nearly every batch has b = N. At zero temperature no generator is used."""
+    """At T = 1e-9, nearly every batch contains all examples. At zero temperature no generator is used."""
     rng = np.random.default_rng(0)
     how: dict[str, Any] = {"loss": mn.mse, "times": 1.0}
     cold = last(mn.flow(NET, THETA, X, Y, **how, temperature=1e-9, rng=rng))
@@ -297,7 +297,7 @@ def test_a_stochastic_flow_ends_and_repeats() -> None:
 
 @pytest.mark.parametrize("depth", [2, 5])
 def test_the_early_flow_is_resolved(depth: int) -> None:
-    """At s = .001 the loss halves within 0.6 % of the right time.
+    """At alpha = 1/4000, the loss halves within 0.6 % of the right time.
 
     With only the bounds on outputs, it halves at least 6 % too late.
     """
@@ -345,7 +345,7 @@ def test_weights_do_not_inflate_within_a_step() -> None:
 
 
 def test_models_that_re_anchor() -> None:
-    """every = 1 gives the network's flow to the last bit, and every = inf the linearised one's. `Solver` is refused."""
+    """every = 1 flows like the network, and inf like Linearized, bit for bit. `Solver` accepts only every = inf."""
     runs = {
         every: last(
             mn.flow(

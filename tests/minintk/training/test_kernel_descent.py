@@ -86,9 +86,9 @@ def test_hinge_and_one_kernel_for_all_members() -> None:
 
 
 def test_on_the_full_batch_it_is_the_closed_form() -> None:
-    """An analytic kernel shared by three outputs follows the closed form.
+    """Descent on an analytic kernel that three outputs share follows the closed form.
 
-    The learning rate with momentum is close to its bound.
+    The learning rate is 0.9 of the largest stable rate with momentum.
     """
     k = an.kernel(mn.Sequential(mn.Dense(8, w_std=1.4, b_std=0.3), mn.Erf(), mn.Dense(1)))
     K, y = k.ntk(X, X[:N]), LABELS

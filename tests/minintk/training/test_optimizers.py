@@ -104,7 +104,7 @@ def test_the_pieces_of_a_long_theta_do_not_show(optimizer: mn.training.optimizer
 def test_reach_is_where_descent_on_a_parabola_turns_unstable(optimizer: mn.training.optimizers.Optimizer) -> None:
     """L = lambda theta^2 / 2 is stable for lr lambda just below the reach, and unstable just above.
 
-    Adam has no reach, because its step is not linear.
+    The reach of Adam is infinite, because its step is not linear.
     """
     sizes = []
     for curvature in (0.99 * optimizer.reach, 1.01 * optimizer.reach):

@@ -95,7 +95,7 @@ def test_theta_may_change_between_the_call_and_the_first_step() -> None:
 def test_train_is_this_loop(
     momentum: float, weight_decay: float, scales: dict[str, float] | None, loss: Any, batch_size: int | None
 ) -> None:
-    """`train` equals this loop, for the full batch and for mini-batches."""
+    """`train` gives the results of this loop, for the full batch and for mini-batches."""
     y = np.abs(Y) / np.abs(Y).sum(axis=1, keepdims=True)
     optimizer = mn.SGD(lr=0.1, momentum=momentum, weight_decay=weight_decay)
     rng = np.random.default_rng(3) if batch_size else None
@@ -121,9 +121,9 @@ def test_a_frozen_tensor_stays_bit_for_bit() -> None:
 
 @given(st.integers(1, 7), st.integers(0, 100))
 def test_mini_batches_cover_each_epoch_once(batch_size: int, seed: int) -> None:
-    """Examples are recognised by their outputs.
+    """Within an epoch, no example appears twice, and all but the remainder appear.
 
-    Within an epoch no example appears twice, and all but the remainder appear.
+    The test recognises examples by their outputs.
     """
     per_epoch = 7 // batch_size
     snaps = go(batch_size=batch_size, rng=np.random.default_rng(seed), steps=3 * per_epoch, optimizer=mn.SGD(lr=1e-300))
@@ -134,7 +134,7 @@ def test_mini_batches_cover_each_epoch_once(batch_size: int, seed: int) -> None:
         assert len(examples) == len(set(examples))
     assert (
         len({tuple(examples) for examples in epochs}) > 1
-    )  # reshuffled: three equal orders of 4 or more do not happen
+    )  # reshuffled: three equal orders of 4 or more examples are too improbable
 
 
 def test_the_same_generator_gives_the_same_run() -> None:
@@ -144,7 +144,7 @@ def test_the_same_generator_gives_the_same_run() -> None:
 
 
 def test_an_ensemble_cut_into_parts_is_the_same_ensemble(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Training gives the same ensemble for any distribution over cores.
+    """Training gives the same ensemble, however its members are distributed over the cores.
 
     The anchors of anchored models are distributed with the ensemble.
     """
@@ -168,7 +168,7 @@ def test_an_ensemble_cut_into_parts_is_the_same_ensemble(monkeypatch: pytest.Mon
 
 
 def test_large_ensembles_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every member is in one part, in order, and each part fits in the cache."""
+    """Every member is in exactly one part, in order, and each part fits in the cache."""
     theta = NET.init(np.random.default_rng(1), ensemble=20)
     assert training.member_slices(NET, theta, 7) == [slice(0, 20)]
     monkeypatch.setattr(THRESHOLDS, "ensemble_bytes", 8 * (2 * 7 * NET.footprint[0] + 3 * NET.size) * 3)
@@ -200,7 +200,7 @@ def test_it_learns() -> None:
 
 
 def bound(momentum: float = 0.0, scales: dict[str, float] | None = None, model: mn.Model = NET) -> float:
-    """Return 2 (1 + m) N / lambda_max of J S J'."""
+    """Return the stability bound 2 (1 + momentum) N / lambda_max(J S J')."""
     J = model.linearize(THETA, X)[1].dense().reshape(14, -1)
     s = NET.layout.learning_rate_scales(scales)
     return 2 * (1 + momentum) * 7 / float(np.linalg.norm(J * np.sqrt(1.0 if s is None else s), 2)) ** 2

@@ -1,1 +1,1 @@
-"""Provide the modules of cupyx.scipy for arrays of the stand-in."""
+"""Provide the modules linalg and special of cupyx.scipy for arrays of the stand-in."""

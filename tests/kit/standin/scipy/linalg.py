@@ -1,4 +1,4 @@
-"""Provide the names of cupyx.scipy.linalg, computed by SciPy. cho_factor and cho_solve are missing, as in CuPy."""
+"""Provide the functions of cupyx.scipy.linalg, computed by SciPy. cho_factor and cho_solve are missing, as in CuPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Provide the names of cupyx.scipy.special, computed by SciPy."""
+"""Provide the functions of cupyx.scipy.special, computed by SciPy."""
 
 import sys
 

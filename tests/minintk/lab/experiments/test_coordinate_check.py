@@ -28,7 +28,7 @@ SGD, ADAM = mn.SGD(lr=0.1), mn.Adam(lr=0.01)
 
 
 def check(spec: Callable[[int], mn.spec.Layer], optimizer: Any = SGD, **told: Any) -> CoordinateCheck:
-    """Run the coordinate check on digits, with more seeds than the default for narrow intervals."""
+    """Run the coordinate check on digits. By default, there are 24 seeds, so that intervals are narrow."""
     settings: dict[str, Any] = {"loss": mn.mse, "widths": WIDTHS, "seeds": 24} | told
     x = settings.pop("x", X)
     return mn.coordinate_check(spec, x, Y[: len(x)].astype(x.dtype), optimizer=optimizer, **settings)
@@ -203,7 +203,7 @@ def test_a_layer_that_learns_at_the_wrong_rate_is_named(optimizer: mn.training.o
 def test_a_layer_that_learns_less_and_less_or_not_at_all_fails(
     place: str, power: float, optimizer: mn.training.optimizers.Optimizer
 ) -> None:
-    """A layer that hardly learns fails, although its features move with those of the previous layer."""
+    """The check fails for a layer that hardly learns, although its features move with those of the previous layer."""
     table = Wrong(power, place=place)
     found = check(planted(0, 0.0), optimizer, parametrization=table, seeds=4, widths=(64, 128, 256))
     assert found.verdict == "fail"
@@ -212,7 +212,7 @@ def test_a_layer_that_learns_less_and_less_or_not_at_all_fails(
 
 
 class Narrow(Parametrization):
-    """Spectral muP whose input layer starts like a hidden layer, smaller than 1/sqrt(d) by min(1, sqrt(n / d))."""
+    """Spectral muP whose input layer starts like a hidden one, with deviation min(1, sqrt(n / d)) / sqrt(d)."""
 
     def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> TableRow:
         at = replace(role, place="hidden") if role.place == "input" else role
@@ -221,7 +221,7 @@ class Narrow(Parametrization):
 
 @pytest.mark.parametrize("optimizer", [SGD, pytest.param(ADAM, marks=SLOW)], ids=["SGD", "Adam"])
 def test_networks_narrower_than_their_inputs_pass(optimizer: mn.training.optimizers.Optimizer) -> None:
-    """Networks of widths 64 to 256 pass on inputs of 784 pixels. `Narrow` fails, and the check names its tensor."""
+    """Networks of widths 64 to 256 pass on inputs of 784 pixels. With `Narrow` the check fails and names the tensor."""
     x = DIGITS.enlarged(3, frame=2).one_hot()[0].reshape(32, -1)
     assert x.shape == (32, 784)
     found = check(planted(0, 0.0), optimizer, x=x, widths=(64, 128, 256))
@@ -368,7 +368,7 @@ def test_report_and_figure() -> None:
     assert "note: |dh| of 1 is close to the rounding error of |h|: use float64 or a larger rate" in tiny.report()
     figure = found.plot()
     assert len(figure.axes) == 4
-    assert [len(axis.lines) for axis in figure.axes] == [10, 8, 4, 4]  # two layers, points and fit; earlier steps
+    assert [len(axis.lines) for axis in figure.axes] == [10, 8, 4, 4]  # points and fits of two layers; earlier steps
     with pytest.raises(KeyError, match=r"\('h', '9'\)"):
         found["h", "9"]
 

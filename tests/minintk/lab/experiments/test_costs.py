@@ -31,7 +31,7 @@ def shares(axes: dict[str, tuple[Any, ...]], seconds: list[float], members: int 
 def test_the_time_left_of_a_cost_that_is_the_square(first: str) -> None:
     """For squared costs, the time left is right within a factor of 2 from the third run on, whichever axis comes first.
 
-    An estimate from the number of runs is wrong by up to a factor of more than 50.
+    If widths come first, estimates from the number of runs are too low by more than a factor of 50 after 3 to 6 runs.
     """
     axes: dict[str, tuple[Any, ...]] = {"width": WIDTHS, "seed": (0, 1, 2)}
     axes = dict(sorted(axes.items(), key=lambda item: item[0] != first))

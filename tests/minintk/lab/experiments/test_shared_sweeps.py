@@ -56,14 +56,14 @@ def test_without_claims_the_calls_would_be_repeated(tmp_path: Path, monkeypatch:
         return mn.sweep(spy, {"a": range(6)}, store=tmp_path)
 
     monkeypatch.setattr(locks, "claimed", lambda place: locks.Claim(place.with_name(f"{place.name} {get_ident()}")))
-    with ThreadPoolExecutor(2) as pool:  # each may remove the other's files, too
+    with ThreadPoolExecutor(2) as pool:  # each may also remove the other's files and cause errors
         for future in [pool.submit(start, i) for i in range(2)]:
             future.exception()
     assert made.count(0) == 2
 
 
 def test_a_part_is_a_filter_on_calls(tmp_path: Path) -> None:
-    """Three parts cover the calls of the grid, each call once. The last part writes the results."""
+    """Three parts make each call of the grid once. The part that completes the sweep writes the results."""
     made: list[int] = []
 
     def counted(a: int) -> dict[str, Any]:

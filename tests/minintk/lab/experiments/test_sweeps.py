@@ -28,7 +28,7 @@ GRID: dict[str, Any] = {"a": [2, 3], "b": [0.5, float("inf")], "seed": range(5)}
 
 
 def work(a: int, b: float, seed: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Return a result that depends on the other members of the call, so that a wrong resume would change it."""
+    """Return results that depend on the other members of the call, so that a wrong resume would change them."""
     return [{"value": a / 3 + s + 0.1 * sum(seed), "b": b, "pair": np.array([a, s], np.float32)} for s in seed]
 
 
@@ -346,7 +346,7 @@ def times(factor: int) -> Any:
 
 
 class Times:
-    """A callable work with one setting, `factor`."""
+    """A callable that serves as the work of a sweep, with one setting, `factor`."""
 
     def __init__(self, factor: Any) -> None:
         self.factor = factor
@@ -391,7 +391,7 @@ def first_of(data: Any, a: int) -> dict[str, Any]:
 
 
 def test_two_sweeps_at_once_spoil_nothing(tmp_path: Path) -> None:
-    """Two simultaneous sweeps write every record, and each record is complete."""
+    """Two simultaneous sweeps leave a complete record of every call."""
     both = Barrier(2, timeout=60)
 
     def meet(a: int) -> dict[str, Any]:
