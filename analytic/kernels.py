@@ -61,7 +61,7 @@ class Derivatives(NamedTuple):
 
 
 def program(spec: s.Layer, parametrization: Parametrization, shape: Shape) -> Program:
-    """Return the recursion's steps for examples of `shape`; raise UnsupportedLayer if there are none for the spec."""
+    """Return the recursion's steps for examples of `shape`; raise UnsupportedLayer if the spec has no such limit."""
     by = tuple((lower.dispatch(type(layer)), pointwise.dispatch(type(layer))) for layer in every(spec))
     return _program(spec, parametrization, shape, by)
 
@@ -85,7 +85,7 @@ def _program(spec: s.Layer, parametrization: Parametrization, shape: Shape, by: 
 
 
 class Wider(Parametrization):
-    """A parametrization that treats hidden layers as 16 times as wide.   seen : (place, SGD rate) of each row."""
+    """Apply a parametrization as if hidden layers were 16 times as wide.   seen : (place, SGD rate) of each tensor."""
 
     def __init__(self, of: Parametrization) -> None:
         self.of, self.seen = of, set[tuple[str, float]]()
@@ -131,8 +131,8 @@ class Kernel:
     times the precision if all rows (for sin, two rows) are nearly parallel.
 
     Range: at every layer, a variance must be 0 or lie between 1e-306 and 1e306, so |x| / sqrt(d) can usually range from
-    1e-153 to 1e153.  Results must fit the inputs' precision.  Otherwise, a ValueError names the row.  With a random
-    bias, rows below this range are treated as 0.  Float32 results below 1e-38 have fewer digits.
+    1e-153 to 1e153.  Results must be in the range of the inputs' dtype.  Otherwise, a ValueError names the row.  With a
+    random bias, rows below this range are treated as 0.  Float32 results below 1e-38 have fewer digits.
 
     If the network has convolutions or pooling, the recursion runs pixel by pixel on images (N, H, W, C) and sequences
     (N, L, C).  The NNGP is as accurate as for vectors, and so is the NTK of images that are equal, opposite or black.
@@ -151,7 +151,7 @@ class Kernel:
     kernels benefit only if Numba is already loaded, which takes 0.25 s.
 
     x2 : M examples; defaults to x1.  With `minintk.Dropout`, x2 always has its own masks, so K(x, x) of an example with
-        itself appears only on the diagonal of k(x1), not of k(x1, x1) or k(x1, x1.copy()).
+        itself appears only on the diagonal of nngp(x1), not of nngp(x1, x1) or nngp(x1, x1.copy()).
     memory : bound, in bytes, on the memory that the call adds, including results; by default all free memory within the
         control group's limit.  Loading Numba needs another 130 MB once, and compilation for its disk cache 40 MB.
         MemoryError is raised before the pairs are computed if the result and the working arrays do not fit.
@@ -161,7 +161,7 @@ class Kernel:
         result is a read-only numpy.memmap of nngp.npy or ntk.npy in this folder.
     progress : called as progress(done, total), in tiles or blocks, from several threads but never concurrently.
     executor : a `concurrent.futures.Executor` that computes blocks of the result on one core each; this process's
-        threads by default.  Use one to compute on other machines or many cores.  On two cores, threads are as fast.
+        threads by default.  Pass one to use other machines or many cores.  On two cores, threads are as fast.
 
     Raises TypeError for integer arrays or mixed libraries, and ValueError for a wrong shape, NaN or infinity.
     """
@@ -209,7 +209,7 @@ class Kernel:
         for one channel at pixel p of x and at p' of x', after a convolution or a pooling.  The mean over all p = p'
         gives `nngp` and `ntk`.  The mean over all pairs gives the kernels of the network followed by a `GlobalAvgPool`.
 
-        equal : True to compute only the pairs p = p', (N, M, H, W).  This is fast without pooling and attention.
+        equal : True to compute only the pairs p = p', (N, M, H, W).  This is fast without pooling or attention.
         memory : as for `nngp`.   For sequences the shapes are (N, M, L, L') and (N, M, L).   Raises ValueError if the
         network ends in vectors, and UnsupportedLayer for Dropout, because its masks change K(p, p) of x with itself.
 
@@ -242,7 +242,7 @@ class Kernel:
         return Both(*(xp.moveaxis(k.reshape((N, *grid, M, *grid)), 1 + len(grid), 1) for k in found))
 
     def diag(self, x: Array) -> Both:
-        """Compute the diagonals of both kernels, (N,) each, in O(N).  Unless pixels are mixed, all errors are rounding.
+        """Compute both kernels' diagonals, (N,), in O(N), exact to rounding unless layers mix pixels.
 
         >>> import numpy as np, minintk as mn
         >>> kernel(mn.Sequential(mn.Dense(512, w_std=2**0.5), mn.ReLU(), mn.Dense(1))).diag(np.eye(2))
@@ -254,11 +254,11 @@ class Kernel:
         return Both(xp.astype(rows.q, inputs.dtype), xp.astype(rows.theta, inputs.dtype))
 
     def derivatives(self, x1: Array, x2: Array | None = None) -> Derivatives:
-        """Compute derivatives, (N, M), of both kernels with respect to log w_std and log b_std, shared by all layers.
+        """Compute derivatives, (N, M), of both kernels with respect to log w_std and log b_std of all layers together.
 
-        The central differences in float64 need the time of four kernels and have relative errors of about 1e-9.  Raises
-        MemoryError before any work if the result does not fit, and ValueError, naming the examples, if a derivative
-        exceeds the inputs' precision.
+        Finite differences in float64 take as long as four kernels and have relative errors of about 1e-9.  Raises
+        MemoryError before any work if the result does not fit into memory.  Raises ValueError, naming the examples, if
+        a derivative exceeds the range of the inputs' precision.
 
         >>> import numpy as np, minintk as mn
         >>> k = kernel(mn.Sequential(mn.Dense(512, w_std=2**0.5), mn.ReLU(), mn.Dense(1)))
@@ -343,7 +343,7 @@ class Kernel:
         No layer amplifies the quadratures' errors e_l, so the bound is 2 sum_l e_l; vectors add 4 eps sum_l (chi_{l+1}
         ... chi_L)^1/2, because chaos amplifies rounding errors of angles (docs/guide/activations.md).  Sign has no chi,
         so the result is inf.  If phi has kinks or large arguments, two rows of correlation c have the smaller error e_l
-        |c|^1024.  Series and tiles depend on all rows, so two calls can differ in a pair by the sum of their errors.
+        |c|^1024.  Series and tiles depend on all rows, so two calls can disagree on a pair by the sum of their errors.
         """
         if any(isinstance(layer, s.Sign) for layer in every(self.spec)):
             return float("inf")
@@ -367,7 +367,7 @@ class Kernel:
     def _kernels(
         self, x1: Array, x2: Array | None, wanted: Wanted, store: Store = None, executor: Executor | None = None
     ) -> list[Any]:  # one entry per kernel, None if not requested
-        """Check the inputs, and compute the kernels of images or vectors, by blocks for a store or an executor."""
+        """Check the inputs, and compute the kernels of images or vectors, in blocks if a store or executor is given."""
         inputs, steps = self._inputs(x1, x2)
         if wanted.asked[1]:
             check_rates(self.spec, self.parametrization, inputs.example)
@@ -397,7 +397,7 @@ class Kernel:
         return found
 
     def _warn(self, error: float, level: int = 5) -> None:
-        """Warn the caller of a kernel, `level` frames up, if a quadrature is inexact."""
+        """Warn the caller of a kernel, `level` frames up, if the quadratures' bound exceeds LARGEST_SILENT_ERROR."""
         if error > LARGEST_SILENT_ERROR:
             warnings.warn(
                 f"the kernel of {self.spec!r} is by quadrature and exact to {error:.1g} only, relative to "
@@ -409,10 +409,10 @@ class Kernel:
 def kernel(spec: s.Layer, parametrization: Parametrization = DEFAULT_PARAMETRIZATION) -> Kernel:
     """Return the `Kernel` (NNGP and NTK) of `spec` at infinite width.
 
-    parametrization : provides the learning-rate scales of Theta.  Unless all are 1, computing Theta raises
-    UnsupportedLayer if it depends on more than ratios of hidden widths.  In the standard and PyTorch parametrizations,
-    Theta has no limit; it is computed to leading order for the spec's own widths, and grows with them, as in
-    neural-tangents.  If features move (`SpectralMuP`, `MeanField`), the kernels are those at initialisation, and
+    parametrization : its learning-rate scales enter Theta.  Unless all are 1, computing Theta raises UnsupportedLayer
+    if Theta depends on more than ratios of hidden widths.  In the standard and PyTorch parametrizations, Theta has no
+    limit.  It is computed to leading order for the spec's own widths, and grows with them, as in neural-tangents.
+    If features move (`SpectralMuP`, `MeanField`), the kernels are those at initialisation, and
     training changes Theta by order one.  The variance K of the outputs is then O(1/n), and is computed for the spec's
     widths n.  Raises UnsupportedLayer if a layer has no rule, or if the limit does not follow this recursion.
 

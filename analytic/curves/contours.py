@@ -3,8 +3,8 @@
     f(t) = (1 / 2 pi i) int e^{st} F(s) ds                  F is singular only at real s <= 0
     z(u) = 0.5017 u cot(0.6407 u) - 0.6122 + 0.2645 i u     times J / t, -pi < u < pi, J nodes: error about 3.9^-J
 
-(Trefethen, Weideman and Schmelzer 2006.)  Powers q(z)^T of a step's operator are polynomials, so they need a closed
-contour.  It is a hyperbola, which crosses the axis at about -1 / (lr T), closed by an arc to the right of the spectrum.
+(Trefethen, Weideman and Schmelzer 2006.)  Powers q(z)^T of a step's operator are polynomials and need a closed contour.
+We take a hyperbola that crosses the real axis at -0.4 / (lr T), and close it by an arc to the right of the spectrum.
 """
 
 from __future__ import annotations

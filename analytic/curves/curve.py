@@ -57,7 +57,7 @@ class LearningCurve:
             F(T) = sum_j v_j^2 q_j^T + noise,    K(T) = sum_j z_j^2 q_j^T
             q_j = 1 - 2 lr z_j + lr^2 (1 + 1/batch) z_j^2,    z_j eigenvalues of A = Lambda^1/2 W W' Lambda^1/2
 
-        This loss is exact in the mean for Gaussian inputs and given W.  Sums over z_j become integrals in the limit.
+        For Gaussian inputs and a given W, this loss is the exact mean.  In the limit, sums over z_j become integrals.
         Raises ValueError for finite `examples`, an lr that is too large, or steps other than integers from 0 to 10^6.
         """
         if not isinf(self.equivalent.N):

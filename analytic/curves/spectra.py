@@ -210,7 +210,7 @@ def eigenlearning(modes: Modes, n: int, *, ridge: float = 0.0) -> Eigenlearning:
     """Return the learnability of each level from n >= 1 random examples, for regression with k + ridge I.
 
     Levels that `modes` omits are not learned; their trace, modes.rest, acts as additional ridge.  Raises ValueError for
-    negative eigenvalues beyond rounding, and for n >= the number of nonzero ones if ridge + modes.rest = 0.
+    eigenvalues that are negative beyond rounding, and if ridge + modes.rest = 0 and n >= the number of nonzero modes.
 
     >>> modes = Modes(np.array([1.0, 0.1]), np.array([1, 100]))
     >>> learned = eigenlearning(modes, 20)

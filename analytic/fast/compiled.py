@@ -59,13 +59,13 @@ def advance(context: Any, key: Any, d: Any, theta: Any, one: Any, two: Any, stri
 
 @cache
 def version(module: str) -> int:
-    """Return a hash of a module's loops and of all code they use, because Numba's cache checks only this file."""
+    """Return a hash of a module's formulas and of all code they use, because Numba's cache checks only this file."""
     return crc32("".join(map(getsource, (arcs, scalar_forms, symbols, llvm, modules[module]))).encode())
 
 
 @cache
 def steps_of_form(name: str, dtype: Any, tangent: bool, numbers: int, constants: int, row: bool = False) -> int:
-    """Compile a loop that calls `advance` for all entries; return its address.  Its argument `size` replaces `n`.
+    """Compile a loop of `advance` over all entries; return its address.  Its argument `size` is the number of entries.
 
     `NUMBA_OPTIONS` are not used: if the compiler fused a b + c, D would depend on whether Theta is computed.
     """

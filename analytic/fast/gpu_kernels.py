@@ -2,7 +2,7 @@
 
 A block of threads computes the pixel pairs of one image pair at one offset, and keeps them in shared memory through all
 layers.  The block reads only the pixels' numbers from global memory, and writes only two sums or a field.  The formulas
-are those of `analytic.recursion.scalar_forms`.  `T` is the precision.
+are those of `analytic.recursion.scalar_forms`.  In the C code, `T` is float or double.
 """
 
 from __future__ import annotations

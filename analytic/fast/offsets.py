@@ -107,9 +107,9 @@ def _(step: ResidualSum) -> bool:
 class Steps:
     """Steps encoded as numbers, which `numba_kernels.plane` reads.
 
-    table : (kind, slot, e, H - lines, ...) of each step.  A FORM appends its index in `forms` and its number of arrays
-    in `values`, from number e on; the last is for margins.  A WINDOW appends (before, kernel) of each axis; e = 1 if
-    Theta is live.  COPY and ADD append the other slot.   factors : (ratio, 2 rest, constants) of a FORM; ratio of ADD.
+    table : (kind, slot, e, H - lines, ...) of each step.  A FORM appends its index in `forms` and its number of arrays:
+    `values` from number e on, the last for margins.  A WINDOW appends (before, kernel) of each axis, and e = 1 if Theta
+    is live.  COPY, ADD append the other slot.   factors : (ratio, 2 rest, constants) of a FORM; ratio of ADD.
     values : arrays (n, h, w).   forms : (name, number of arrays, number of factors).   taken : the last slot in use.
     """
 
@@ -251,7 +251,7 @@ class Planes:
 
     @cached_property
     def weights(self) -> tuple[Array, Array]:
-        """Return the weights of pairs of lines and of pairs of places; the largest is 1; without `readout`, all are."""
+        """Return the weights of pairs of lines and of pairs of places, at most 1; without `readout`, all are 1."""
         if self.readout is None:
             return np.ones((self.steps.grid[0],) * 2), np.ones((self.steps.grid[1],) * 2)
         return self.readout.weights[:2]

@@ -25,7 +25,7 @@ from minintk.spec.shapes import Shape
 __all__ = ["added_up", "bytes_of", "prepared", "steps_taken", "summed", "sums_suffice"]
 
 BYTES_WORTH_NUMBA = 2**24
-"""Numba pays off if activations process more bytes than this: without Numba that takes 1/30 s, with it at most half.
+"""Numba pays off if activations process at least this many bytes.  This takes NumPy 1/30 s, and Numba at most half.
 Loading Numba takes 0.25 s and 130 MB in each process, and 5 s the first time.  The decision ignores whether Numba is
 already loaded; otherwise, results would depend on earlier calls."""
 

@@ -6,7 +6,7 @@ step averages over pairs of identical output pixels (or uses the single output p
     D'' = sum_pp' (A' A / out)_pp' D_pp',  minus what each pooling subtracts, as in `steps.pooled_difference`
 
 Pixel pairs further apart than the windows reach have weight 0, so only planes at smaller offsets are computed.  For
-windows of 3 x 3 on 32 x 32 pixels, they contain 2 % of all pairs (the read-out of Li et al. 2019, section 4.2).
+windows of 3 x 3 on 32 x 32 pixels, these contain 2 % of all pairs (the read-out of Li et al. 2019, section 4.2).
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ def form_of(step: Dual) -> Form | None:
 
 
 class FormCoefficients(NamedTuple):
-    """numbers : the form's numbers per pixel, then half the new variance, > 0.   unit : D's unit before the step."""
+    """Hold the form's numbers per pixel, the last being half the new variance, > 0.   unit : D's unit before."""
 
     form: Form
     numbers: tuple[PixelValues, ...]

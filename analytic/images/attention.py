@@ -2,15 +2,15 @@
 
     K' = A(x) K A(x')',   Theta' = A(x) Theta A(x')',   A(x) = zeta(w_k^2 K_0(x, x)),   K_0 : the inputs' kernel
 
-Between the affine steps of values and outputs, these sums replace a pooling's sums over windows.  The scaling is d_k^-1
-with W_q = W_k.  Then G = k k' / d_k, a mean over d_k features, converges to a constant.  Outputs depend on G through h
-d_v terms of random sign, and each key changes G by 1 / d_k.  Hence Theta has no term for the keys, nor for earlier
-layers through the keys (Hron et al. 2020).  A requires all pairs of positions of each image, in float64 (`Mixing`).
+Between the affine steps of values and outputs, these sums replace a pooling's sums over windows.  With scaling d_k^-1
+and W_q = W_k, G = k k' / d_k is a mean over d_k features and converges to a constant.  Outputs depend on G through
+h d_v terms of random sign (h heads), and each key changes G by 1 / d_k.  Hence Theta has no term for the keys, nor for
+earlier layers through the keys (Hron et al. 2020).  A needs all pairs of an image's positions, in float64 (`Mixing`).
 
-With d_k^-1/2 and independent W_q, G stays Gaussian as the number of heads also grows: mean 0, E G_as G'_bt = K_q(a, b)
-K_k(s, t), the covariances of queries and keys.  K' is an expectation of zeta at correlated Gaussians.  It has a closed
-form for the identity, but not for softmax (Hron et al. 2020, eq. (16)).  With the kernel K_v of the values:
-    K'(a, b) = K_q(a, b) sum_st K_k(s, t) K_v(s, t)        Theta' by the product rule, as in a `Product`
+With scaling d_k^-1/2, independent W_q and a growing number of heads, G stays Gaussian, with mean 0 and E G_as G'_bt =
+K_q(a, b) K_k(s, t).  K_q and K_k are the covariances of queries and keys.  K' is an expectation of zeta at
+correlated Gaussians and has no closed form for softmax (Hron et al. 2020, eq. (16)).  For the identity,
+    K'(a, b) = K_q(a, b) sum_st K_k(s, t) K_v(s, t)    K_v : kernel of the values;  Theta' by the product rule
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from minintk.spec.windows import Axis
 
 @dataclass(frozen=True)
 class Attend(Mixing):
-    """Compute K' = A(x) K A(x')', A = zeta(gain K) on grid (H, W).   zeta : None for softmax.   masked : skip q = 0."""
+    """Compute K' = A(x) K A(x')', A = zeta(gain K) on grid (H, W).   zeta : None for softmax.   masked : omit q = 0."""
 
     grid: tuple[int, int]
     gain: float = 1.0
@@ -67,7 +67,7 @@ class MaskedMean(Attend):
     """Average over the positions with variance > 0."""
 
     def weights(self, K: Array, q: Array) -> tuple[Array, tuple[int, int]]:
-        """Return A : (n, 1, L)."""
+        """Return A : (n, 1, L), and (1, 1)."""
         xp = array_namespace(K)
         m = xp.astype(q > 0, K.dtype)[:, None]
         return m / xp.maximum(xp.sum(m, axis=-1, keepdims=True), 1.0), (1, 1)

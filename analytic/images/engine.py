@@ -34,7 +34,7 @@ from minintk.threads import alone, single_threaded_blas
 
 
 def image_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Array | None]:
-    """Compute NNGP and NTK of x1 (and x2), after each image's kernels with itself if needed.  Errors as in `Wanted`."""
+    """Compute NNGP and NTK of x1 (and x2); if needed, first each image's with itself.  Errors are as in `Wanted`."""
     plan = plan_images(program, inputs, pixels=wanted.pixels)
     hint = "; the work grows with the number of pixel pairs: pool earlier, or take smaller images"
     results = wanted.arrays(inputs, working_memory(plan, inputs), hint)
@@ -43,7 +43,7 @@ def image_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Ar
 
 
 def image_engine(plan: ImagePlan, inputs: Examples, asked: tuple[bool, bool]) -> ImageEngine:
-    """Return an engine.  If needed, first compute kernels of each image with itself.   asked : (NNGP, NTK)."""
+    """Return an engine; if needed, first compute the kernels of each image with itself.   asked : (NNGP, NTK)."""
     firsts = (0, inputs.shape[0])[: len(inputs.x)] if plan.recorded else ()
     each = map(partial(self_kernels, plan, inputs), firsts)
     with single_threaded_blas():
@@ -64,7 +64,7 @@ def image_diagonals(program: Program, inputs: Examples) -> RowState:
 
 
 NUMBERS_OF_ONE_THREAD = 2**20
-"""Without planes or series, kernels of up to this many pixel pairs use one thread: NumPy's calls are too short."""
+"""Without planes or series, kernels of up to this many pixel pairs use one thread, since NumPy's calls are short."""
 
 
 def is_small(plan: ImagePlan, inputs: Examples) -> bool:
@@ -88,7 +88,7 @@ NUMBERS_IN_TILE = 2**10
 
 
 SHORTEST_TILE = 0.02
-"""Approximate minimum seconds per tile on one core.  In a shorter tile, preparing images takes as long as the pairs."""
+"""Approximate minimum seconds per tile on one core.  In shorter ones, images take as long to prepare as to pair."""
 
 SHORTEST_SUMMED = 5
 """Factor by which this minimum is larger for tiles of summed planes, because all cores share such a tile."""
@@ -122,7 +122,7 @@ BYTES_OF_A_PIXEL = 40, 100
 """Maximum bytes of a prepared image, per pixel and channel, and per pixel and step."""
 
 BYTES_OF_A_SERIES = 80_000
-"""Bytes per pixel while an activation's coefficients are computed by quadrature; 35,000 bytes remain afterwards."""
+"""Bytes per pixel while an activation's coefficients are computed by quadrature; 35,000 of them remain afterwards."""
 
 
 def working_memory(plan: ImagePlan, inputs: Examples, size: int | None = None) -> int:
@@ -198,7 +198,7 @@ class PreparedImages:
 
 @dataclass(frozen=True)
 class SelfKernels:
-    """Each image with itself: D and Theta after each pooling or before each attention (`pooled`), and both kernels."""
+    """Both kernels of each image with itself (`rows`), and D and Theta after each pooling or before each attention."""
 
     pools: list[tuple[Array, Array]]
     rows: RowState
@@ -434,7 +434,7 @@ class ImageEngine:
         most = pairs_at_once(self.plan)
         wide = min(m, most)
         deep = most // wide
-        if same or self.plan.by_offsets:  # deep batches compute many pairs below the diagonal; cores share planes
+        if same or self.plan.by_offsets:  # deep batches would cross the diagonal; cores share planes
             deep = min(deep, -(-n // 4))
         for a in range(0, n, deep):
             for b in range(a if same else 0, m, wide):

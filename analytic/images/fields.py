@@ -4,11 +4,11 @@ For pixels p of x and p' of x', with pre-activations u, u' of variances q, q' an
 
     D = E (u - u')^2 / 2 = (q + q') / 2 - K >= 0              Theta, the tangent kernel; None if not requested
 
-D is linear in K, so sums over windows act on D in the same way.  D is exactly 0 for pixels that coincide, and gives the
-angle between u and u' without cancellation.  Pixels outside the image are 0; with a pixel inside, D = q / 2.
+D is linear in K, so sums over windows act on D in the same way.  D is exactly 0 for equal pixels, and gives the angle
+between u and u' without cancellation.  Outside the image, u = 0; if u' = 0 but u is inside, D = q / 2.
 
-Variances pass through all layers first, in float64 (`Pixels`).  Distances for some pairs of images (`Field`) follow, in
-one of the arrangements of `analytic.images.pixel_pairs`.
+Variances pass through all layers first, in float64 (`Pixels`).  Then the distances of a few pairs of images follow
+(`Field`), in one of the arrangements of `analytic.images.pixel_pairs`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Pixels:
 class Edges(NamedTuple):
     """Contributions to D and Theta, (2, n, H, W), of pairs with one pixel outside the image: q / 2 and 0.
 
-    half : before the sums over a window; half_sum : after the sums across the lines.
+    half : before a window's sums.   half_sum : after its sums across the lines, before those along them.
     """
 
     half: Array
@@ -64,7 +64,7 @@ class Field(ABC):
     i, j : the images x and x', as slices of the tile's images.   grid : (H, W).   asked : True if Theta is requested.
     live : the number of arrays in use, 1 or 2.
     pending : (ratio, rest) if ratio K + rest must still be added to Theta; rest is in D's unit.
-    roundings : the error of D, in roundings.   added_up : True if the next pooling's windows are already summed.
+    roundings : D's error, in units of rounding.   added_up : True if the next pooling's windows are already summed.
     """
 
     def __init__(

@@ -28,7 +28,7 @@ SMALLEST_OF_IMAGES = 1e-270
 """Smallest variance, unless images are scaled first.  Smaller variances are too close to the number that replaces 0."""
 
 FLOAT32_MAX_VARIANCE = 1e14
-"""Largest variance for float32, and the inverse of the smallest.  Squares of others could leave float32's range."""
+"""Largest variance for float32; its inverse is the smallest.  Squares beyond these could leave float32's range."""
 
 
 def affine_steps(program: Program) -> Iterator[Affine]:
@@ -91,7 +91,7 @@ def holds_opposites(x: Array) -> bool:
 
 
 def check_entries(inputs: Examples, i: slice, j: slice, values: Array, F: int, what: str = "kernel") -> None:
-    """Raise ValueError, naming the pair, if an entry of block (i, j), (E, N F, M F), exceeds the inputs' precision."""
+    """Raise ValueError, naming the pair, if an entry of block (i, j), (E, N F, M F), overflows the inputs' dtype."""
     xp, largest = inputs.xp, float(inputs.xp.finfo(inputs.dtype).max)
     sizes = xp.abs(values)
     if not float(xp.max(sizes)) <= largest:

@@ -90,7 +90,7 @@ def half_variances(pixels: Pixels, layout: FieldLayout) -> PixelValues | None:
 
 
 def owed(field: Field) -> tuple[float, float]:
-    """Return (ratio, rest) of the pending term, which the caller must add now.  A new Theta starts at 0."""
+    """Return (ratio, rest) of the pending term, which the caller must add now; if necessary, start Theta at 0."""
     pending, field.pending = field.pending or (0.0, 0.0), None
     if field.asked and field.theta is None and pending != (0.0, 0.0):
         field.start_theta()[...] = 0
@@ -121,7 +121,7 @@ def add_pending(field: Field, half: PixelValues | None) -> None:
 
 
 class WindowCoefficients(NamedTuple):
-    """before : q / 2 in D's unit, for the term already pending.   edges : q / 2 for pairs with one pixel outside."""
+    """Hold a window's `edges`, its new pending term (ratio, rest), and `before`, q / 2 in D's unit, for the old one."""
 
     before: PixelValues | None
     edges: Edges
@@ -251,7 +251,7 @@ def multiply_fields(field: Field, other: Field, row: ForkCoefficients) -> None:
 
 
 class MaskCoefficients(NamedTuple):
-    """half : q / 2 in D's unit.   gain : 1 / keep - 1.   Only variances grow, hence D' = D + gain (half + half')."""
+    """Hold half = q / 2 in D's unit and gain = 1 / keep - 1.  Only variances grow: D' = D + gain (half + half')."""
 
     half: PixelValues
     gain: float
@@ -276,7 +276,7 @@ def _(step: Masks, row: MaskCoefficients, field: Field) -> None:
 
 
 class PoolCoefficients(NamedTuple):
-    """T : T_H and T_W for both images.   own : mean of D / 2 over the pixel pairs of a window with itself, in D's unit.
+    """Hold T = (T_H, T_W) for both images.   own : mean of D / 2 over a window's pairs with itself, in D's unit.
 
     share : sum of a window's weights, 1 away from edges.   mean : its mean of q / 2.   Both are None if shares are 1.
     """

@@ -50,7 +50,7 @@ def network(depth: int, activation: str | s.Activation, w_std: float, b_std: flo
 
 
 RIDGES = 10.0 ** np.arange(-6, 1.25, 0.5)
-"""Candidates for ridge="loo", relative to the kernel's mean diagonal.  We use the one of least left-out error."""
+"""Candidates for ridge="loo", relative to the kernel's mean diagonal.  We use the one with the least left-out error."""
 
 PROBES = 4
 """Number of random-sign vectors z that estimate the trace of a smoother S by E z'S z."""
@@ -90,10 +90,10 @@ def shares(f: Host) -> Host:
 
 
 def _best_scale(f: Host, Y: Host, w: Host) -> float:
-    """Return the s that minimises sum_i w_i -log p_i(label of i), p = shares(f / s), within 1 %.
+    """Return the s that minimises -sum_i w_i log p_i(label of i), p = shares(f / s), within 1 %.
 
-    At most 2000 examples are used, and fewer from 11 classes on (100 from 200 on): each costs O(C).  An extra example
-    with equal shares of all labels keeps s away from 0 if f classifies every example correctly.
+    An example costs O(C), so at most max(100, min(2000, 20,000 / C)) examples are used.  An extra example with equal
+    shares of all labels keeps s away from 0 if f classifies every example correctly.
     """
     some = slice(None, None, -(-len(f) // max(100, min(2000, 20_000 // f.shape[1]))))
     f, w = f[some], w[some]
@@ -129,14 +129,14 @@ class _Network(BaseEstimator):  # type: ignore[misc]
     _flat = False  # True if y has the shape (N,)
 
     def _fit(self, X: Host, Y: Host, sample_weight: Any) -> None:
-        """Centre Y : (N, C), then factorise the kernel or solve the landmark problem."""
+        """Centre Y : (N, C), scale it if normalize_y, then factorise the kernel or solve the landmark problem."""
         flat = network(self.depth, self.activation, self.w_std, self.b_std)
         self.kernel_: Kernel = kernel(flat if self.spec is None else self.spec)
         self._time = getattr(self, "time", inf) * number("lr", getattr(self, "lr", 1.0))
         w = _check_sample_weight(sample_weight, X, dtype=X.dtype)
         if (w < 0).any() or not w.any():
             raise ValueError(f"sample_weight expects numbers >= 0, not all 0, got {w.min()} to {w.max()}: drop some")
-        kept = (w > 0) | (np.ndim(self.landmarks) > 0)  # indices of landmarks count all examples
+        kept = (w > 0) | (np.ndim(self.landmarks) > 0)  # landmarks index all examples
         x, Y, w = _examples(X, self.image_shape)[kept], Y[kept], w[kept]
         loo, plain = self.ridge == "loo", bool((w == w[:1]).all())
         if self._time != inf and not (plain and self.landmarks is None and not loo):
@@ -184,8 +184,8 @@ class _Network(BaseEstimator):  # type: ignore[misc]
 
             y_i - (r_i - m_i s_i) / d_i,   r = G^-1 y,  s = G^-1 1,  d = diag G^-1,  G = k(X, X) + ridge / w
 
-        m_i is the mean target of the other examples.  The cost is one factorisation and N^3 / 3 operations.  The ridge
-        is `ridge_`.  Examples of weight 0 are omitted.  Raises ValueError for finite time, landmarks or a singular G.
+        m_i is the mean target of the other examples, and the ridge is `ridge_`.  This reuses `fit`'s factor of G and
+        adds N^3 / 3 operations.  Omits examples of weight 0.  Raises ValueError for finite time, landmarks, singular G.
         """
         check_is_fitted(self)
         if self._time != inf or self.landmarks is not None:
@@ -199,7 +199,7 @@ class _Network(BaseEstimator):  # type: ignore[misc]
     def _held_out(self) -> tuple[Host, Host, Host]:
         """Return (`leave_one_out`, y, w), or, if it raises, generalised cross-validation: y - (y - S y) / (1 - h).
 
-        h is the mean of S_ii for the smoother S.  With landmarks, it averages over the other examples, if any.
+        h is the mean of S_ii for the smoother S.  With landmarks, h and the result use only the other examples, if any.
         """
         limit, ens, N, C = self._limit, self._limit.ensemble, len(self._Y), len(self.mean_)
         if self._time == inf and self.landmarks is None and limit.factor is not None:
@@ -261,7 +261,7 @@ class NTKRegressor(_Regressor, _Trained):
     spec : a `minintk` spec; by default, a network of `depth` hidden layers with `activation`, w_std and b_std.
     image_shape : (H, W, C), the shape of a row of X, for convolutional specs.
     ridge : penalty on the weights' movement, relative to the mean of Theta(x, x) unless relative=False; or "loo".
-    landmarks : number or indices of examples for `solve(by="landmarks")`, which gives only the mean, in O(N M).
+    landmarks : number M or indices of examples for `solve(by="landmarks")`, which gives only means, in O(N M) per step.
     time : lr x steps on L = 1/(2N) sum |f - y|^2, or the number of steps if `lr` is passed; inf is the end of training.
     normalize_y : True to divide the centred targets by their standard deviation and to rescale the predictions.
 
@@ -295,7 +295,7 @@ class NNGPRegressor(_Regressor):
     _kind: ClassVar[Kind] = "nngp"
 
     def log_marginal_likelihood(self) -> float:
-        """Return log N(y; 0, K + ridge_ / w), the log evidence of `fit`'s normalised targets, summed over outputs."""
+        """Return log N(y; 0, K + ridge_ / w), the log evidence of `fit`'s centred, scaled y, summed over outputs."""
         check_is_fitted(self)
         if self.landmarks is not None:
             raise ValueError(f"log_marginal_likelihood expects landmarks=None, got {self.landmarks!r:.99}: fit without")
@@ -332,7 +332,7 @@ class NTKClassifier(_Classifier, _Trained):
     """Classification by `NTKRegressor` with a 0/1 target column per class, and with its arguments except normalize_y.
 
     A class has the probability that its output is the largest, for outputs N(mean, scale_^2 I).  scale_ minimises the
-    log-loss of means from leave-one-out or generalised cross-validation, with one extra example of all labels.
+    log-loss of means from leave-one-out or generalised cross-validation, plus one example with equal shares of labels.
 
     >>> import numpy as np
     >>> X = np.linspace(-1, 1, 41)[:, None]
@@ -354,9 +354,9 @@ class NNGPClassifier(_Classifier):
 class NetworkKernel(theirs.Kernel):  # type: ignore[misc]
     """K ("nngp") or Theta ("ntk") of a wide network, as a kernel of `sklearn.gaussian_process` with derivatives.
 
-    w_std, b_std : factors of all w_std and b_std of the spec; without a spec, w_std and b_std of `depth` hidden layers.
-    Scikit-learn maximises the evidence over both within their bounds, using `Kernel.derivatives`.  It does not fit
-    "fixed" scales and b_std=0.  Choose depth and activation by grid search.  Kernels can be combined, as in
+    w_std, b_std : factors of all w_std and b_std of the spec; without a spec, w_std and b_std of all layers.
+    Scikit-learn maximises the evidence over both within their bounds, using `Kernel.derivatives`.  A scale with "fixed"
+    bounds or b_std=0 stays.  Choose depth and activation by grid search.  Kernels can be combined, as in
     NetworkKernel() + WhiteKernel().  Outputs of erf networks are bounded: use ConstantKernel() * NetworkKernel(...).
 
     >>> import numpy as np

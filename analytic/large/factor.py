@@ -122,7 +122,7 @@ class Factor:
             panel[:, columns] = self.block(r, j)
 
     def _reduce(self, panel: Host, at: slice, r: int, j: int) -> None:
-        """Compute the rows `at` of L_rj; for j = r, subtract earlier products from K_rr, at and below the diagonal."""
+        """Compute the rows `at` of L_rj or, if j = r, of K_rr minus earlier products, at and below the diagonal."""
         columns = self.rows[j]
         width = columns.stop - columns.start if j < r else at.stop
         target = panel[at, columns.start : columns.start + width]

@@ -42,7 +42,7 @@ Precondition = Callable[[Array], Array]
 By = Literal["cholesky", "landmarks"]
 
 MOST_STEPS = 1000
-"""Maximum number of steps.  Above tol, the solve then warns, or raises ValueError if the residual is 1 or more."""
+"""Maximum number of steps.  If the residual then exceeds tol, `solve` warns, or raises ValueError if it is >= 1."""
 
 CHUNK = 2**28
 """Bytes of the test-training kernel that are in memory at a time."""
@@ -81,14 +81,14 @@ def solve(
     landmarks: Any = None, weight: Array | None = None, tol: float = 1e-8, store: Store = None,
     executor: Executor | None = None, progress: bool = False,
 ) -> Solved:  # fmt: skip
-    """Compute f(x) = k(x, X) (k(X, X) + ridge I)^-1 y, the mean of `posterior`, if the kernel does not fit in memory.
+    """Compute f(x) = k(x, X) (k(X, X) + ridge I)^-1 y, the mean of `posterior`, for kernels that do not fit in memory.
 
-    kernel, x, y, ridge (a number), kind : as in `posterior`; only a few panels of 2048 rows of the kernel are held.
+    kernel, x, y, ridge (a number), kind : as in `posterior`.  Memory holds only a few panels of 2048 kernel rows.
     by : "cholesky" factorises the kernel on the host; if the kernel is not positive definite, the error names the
         pivot.  "landmarks" minimises the same squared error, sum_i w_i |f(x_i) - y_i|^2 + ridge |f|^2, over functions
         f = k(., z) a, where z are the landmarks.  This is an approximation in O(N M) operations per step.
     landmarks : for by="landmarks", the number (default 5000) or the indices of examples.   weight : w, (N,), or ones.
-    tol : the iteration stops if |y - (K + ridge I) a| / |y| (or that of the landmark system) is at most tol per column.
+    tol : the iteration stops if |y - (K + ridge I) a| / |y|, or the landmark system's, is at most tol in each column.
     store : a folder for the kernel, its factor and the state.  If the process is killed, the same call resumes and
         gives the same bytes (docs/large-kernels.md).  Without a store, the factor is in memory (N^2 / 2 numbers), and
         each step recomputes the blocks of the kernel.
@@ -135,7 +135,7 @@ def solve(
         mark = digest(f"minintk solve 3; {parts}", x, *(() if z is None else (z, w)))
         folder = made_folder(made_folder(store, "store=") / f"{by}-{mark}", "store=")
         with progress_of("kernel", 1.0, progress) as advance:
-            told = _shares(advance) if progress else None  # without a bar, it warns of an hour or more
+            told = _shares(advance) if progress else None  # if None, the kernel warns of an hour or more
             stored = of(x, z, store=store if z is None else folder / "kernel", progress=told, executor=executor)
     with nullcontext() if folder is None else Claim(folder / "solve.lock", wait=True):
         K: Any = gram.Gram(of, x, ridge, stored)
@@ -205,7 +205,7 @@ def _gradients(
 
 
 def _step(K: gram.Gram | Nystrom, precondition: Precondition, now: dict[str, Array]) -> dict[str, Array]:
-    """Make one step; raise ValueError if p'(K + ridge I)p < 0: an eigenvalue is negative."""
+    """Make one step; raise ValueError if p'(K + ridge I)p < 0, which shows that an eigenvalue is negative."""
     xp, a, r = K.xp, now["a"], now["r"]
     z = precondition(r)
     beta = -xp.sum(z * now["w"], axis=0) / xp.where(now["rz"] > 0, now["rz"], xp.full_like(now["rz"], inf))
@@ -262,7 +262,7 @@ def _write(path: Path | None, arrays: dict[str, Array]) -> None:
 
 
 def _check_memory(x: Array, y: Array, m: int, store: Store) -> None:
-    """Raise MemoryError, with the required amount, before the work.   m : number of landmarks, or 0."""
+    """Raise MemoryError, before the work, if it does not fit into memory.   m : number of landmarks, or 0."""
     (n, C), item = y.shape, int(x.dtype.itemsize)
     if m:
         need, remedy = 32 * m**2 + 24 * m * max(m, ROWS) + 8 * C * (6 * m + 4 * n), "take fewer landmarks"

@@ -106,7 +106,7 @@ class KernelStore:
         return self.folder / f"{name}.npy"
 
     def _lines(self) -> Lines | None:
-        """Return the record's complete lines, or None without one; raise ValueError if only other kernels have one."""
+        """Return the record's complete lines, or None if it does not exist; raise ValueError if only others exist."""
         try:
             lines = read_lines(self.record, "the record of a store", "delete the store and start again")
         except FileNotFoundError:
@@ -230,7 +230,7 @@ def kernels_by_blocks(
     steps: Program, inputs: Examples, wanted: Wanted, unit: int, begin: Callable[[], Engine], evaluate: Evaluate,
     of: str, store: Store, executor: Executor | None,
 ) -> list[Array | None]:  # fmt: skip
-    """Compute NNGP and NTK of x1 (and x2), in the store or in memory; the result is `Engine.run`'s, bit for bit.
+    """Compute NNGP and NTK of x1 (and x2), in the store or in memory, with the same bits as `Engine.run`.
 
     unit : rows of a tile.   begin : prepares all rows if a block has to be computed.   evaluate : computes a block on
     any worker.   of : everything else that affects a block.   Raises TypeError if `executor` is not an executor or gets

@@ -102,7 +102,7 @@ class DeepLinearLimit:
         return self.problem.to_caller(self.problem.in_basis(x_test)[1] @ F)
 
     def features(self, layer: int, k: int, x: Array | None = None) -> Array:
-        """Return H^l(k, k) = E[h h'], (M, M), of layers 1 ... L after k steps, at x or on the training set."""
+        """Return H^l(k, k) = E[h h'], (M, M), of hidden layer l >= 1 after k steps, at x or on the training set."""
         if not 1 <= layer < len(self.h):
             raise ValueError(f"layer expects 1 to {len(self.h) - 1}, a hidden one, got {layer!r}")
         H, _ = self._kernels(k)

@@ -73,7 +73,7 @@ SLOPES: dict[type[s.Layer], float] = {s.Identity: 1.0, s.ReLU: 0.0, s.Abs: -1.0}
 
 
 def finite_width(spec: s.Layer) -> FiniteWidth:
-    """Return the exact moments of a network without biases, and with ReLU, LeakyReLU, Abs or no activations.
+    """Return the exact moments of a network that has no biases and ReLU, LeakyReLU, Abs or no activations.
 
     The moments are for the spec's widths, one input, one output (hatTheta_cc), and the NTK parametrization with scales
     1.  Raises UnsupportedLayer for biases or other layers, and ValueError without a hidden layer or a final Dense.
@@ -121,8 +121,8 @@ def depth_over_width(beta: float, gate: float = 2.0) -> float:
         e^(c beta) (1/3 + 4/3 (1/z - (1 - e^-z) / z^2)),    c = 3 gate - 1,    z = 3 gate beta
 
     This is the limit of `finite_width` as depth and width go to infinity together.  gate : m4 / m2^2.  ReLU has gate 2
-    and growth e^(5 beta); linear networks have gate 1 and growth e^(2 beta).  Raises ValueError unless beta >= 0 and
-    gate >= 1, and if the result overflows.
+    and growth e^(5 beta); linear networks have gate 1 and growth e^(2 beta).  Raises ValueError if beta < 0, if gate is
+    below 1, or if the result overflows.
 
     >>> [round(depth_over_width(beta), 3) for beta in (0.0, 0.1, 1.0)]
     [1.0, 1.458, 76.969]
@@ -134,5 +134,5 @@ def depth_over_width(beta: float, gate: float = 2.0) -> float:
             f"depth_over_width expects beta up to {709 / (3 * gate - 1):.0f}, got {beta!r}: e^{exponent:.0f} overflows"
         )
     z = 3 * gate * beta
-    average = (1 / z + expm1(-z) / z**2) if z > 1e-4 else 0.5 - z / 6  # mean of e^(-z w), w: distance of two layers
+    average = (1 / z + expm1(-z) / z**2) if z > 1e-4 else 0.5 - z / 6  # int_0^1 (1 - w) e^(-z w) dw
     return exp(exponent) * (1 + 4 * average) / 3

@@ -18,9 +18,9 @@ Gaussian fields u, r and responses to the signals that W^l(0) transmitted earlie
 
 Steps are finite, so B has a term at s = k, <phi''(h) z> / gamma0.  It is 0 only at the start, when z is independent of
 h.  For ReLU, phi'' is a delta function.  Stein's lemma, sum_s <dg(k)/du(s)> cov(u(s), u(t)) = <g(k) u(t)>, gives the
-responses without phi'', as covariances of known samples.  For n samples, chi and xi then have the conditional law of a
-Gaussian matrix given some of its products (`DeferredGaussian`).  Therefore n samples are, in law, a network of width n
-whose (n, n) weights are never drawn.  Like it, they differ from the limit by O(n^-1/2), and their means by c / n.
+responses without phi'', as covariances of known samples.  For n samples, chi and xi then have the law of products with
+a Gaussian matrix, given its earlier products (`DeferredGaussian`).  Therefore n samples have the law of a network of
+width n, whose (n, n) weights are never drawn.  Results differ from the limit by O(n^-1/2), and their means by c / n.
 
 Gradient flow up to a time t is the limit lr -> 0 with lr * steps = t; the error of descent is O(lr).
 """
@@ -85,7 +85,7 @@ class DeferredGaussian:
         q = q[:, size > 1e-7 * xp.linalg.vector_norm(v)]
         if q.shape[1] == 0:
             return Q, WQ
-        q, _ = xp.linalg.qr(q - Q @ (Q.T @ q))  # repeated because the difference of nearly equal vectors is inexact
+        q, _ = xp.linalg.qr(q - Q @ (Q.T @ q))  # again, because the difference of nearly equal vectors is inexact
         q = q * xp.where(q[0] < 0, -1.0, 1.0)  # gives the same signs on all machines
         z = self.draw(*q.shape)
         return xp.concat([Q, q], axis=1), xp.concat([WQ, P @ (WtP.T @ q) + z - P @ (P.T @ z)], axis=1)
@@ -226,7 +226,7 @@ def feature_learning_limit(
     or `mn.Adam(lr)`.  At width n, the rate for the weights is lr gamma0^2 n (`analytic.limits.linear_problem`), and
     Adam trains `mn.Centred(net, theta0, 1 / gamma0)` with `mn.MeanField()`, the rate lr gamma0 and eps = 0.
     samples : neurons per hidden layer, in 16 groups whose spread gives standard errors of order samples^(-1/2).  The
-    bias is of order 16 / samples, which is much smaller.
+    means' systematic error is of order 16 / samples, which is much smaller.
 
     The work is O(samples m^2) for m <= C (N + M)(steps + 1) independent features.  For example, 64,000 samples, 4
     examples, 20 steps and two hidden layers take 3 s.  Adam then needs samples^2 / 8 more bytes, and samples^2 / 16
@@ -265,7 +265,7 @@ def feature_learning_limit(
 
 
 def _over_groups(problem: Problem, n: int, steps: int, rng: np.random.Generator, dtype: Any) -> FeatureLearningLimit:
-    """Run the groups in sequence; return means and standard errors over them."""
+    """Run the groups in sequence; return the means over them and their standard errors."""
     xp, groups = array_namespace(problem.Z), (Group(problem, n, rng).descent(steps) for _ in range(GROUPS))
     with np.errstate(over="ignore", invalid="ignore"):  # `descent` checks
         runs = [[xp.stack(a) for a in zip(*group, strict=True)] for group in groups]

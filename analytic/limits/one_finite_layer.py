@@ -1,8 +1,8 @@
 """Compute the effect of one hidden layer of n neurons at order 1/n, with all other layers infinitely wide.
 
 To first order in the inverse widths, the corrections of all layers add up, so we treat one finite layer at a time.  The
-layers below are a Gaussian process, with pre-activations z_j that are independent for each neuron j and have the NNGP k
-and the NTK kappa of these layers.  The layers above are also a Gaussian process, f = F(sigma(z_1), ..., sigma(z_n)),
+layers below are a Gaussian process: the pre-activations z_j of different neurons j are independent, with the NNGP k and
+the NTK kappa of these layers.  The layers above are also a Gaussian process, f = F(sigma(z_1), ..., sigma(z_n)),
 
     F ~ GP(K(c, p, q)),  c = mean_j sigma(z_ja) sigma(z_jb),  p = mean_j sigma(z_ja)^2,  q = mean_j sigma(z_jb)^2
 
@@ -66,7 +66,7 @@ class Jet(NamedTuple):
     second: Host
 
     def below(self, first: Host, second: Host) -> Jet:
-        """Return the jet in (c, p, q, rho) of the layer below, given derivatives (4, 4, P, P) and (4, 4, 4, P, P)."""
+        """Return the jet in (c, p, q, rho) of the layer below, given the two arrays that `through` returns."""
         bent = np.einsum("iab,iuvab->uvab", self.first, second)
         bent += np.einsum("ijab,iuab,jvab->uvab", self.second, first, first, optimize=True)
         return Jet(np.einsum("iab,iuab->uab", self.first, first), bent)
@@ -86,7 +86,7 @@ def derivatives(phi: s.Layer, z: Host) -> list[Host]:
 def through(phi: list[Host], kappa: Host, w2: float) -> tuple[Host, Host]:
     """Return derivatives of a layer's (c, p, q, rho) with respect to those of the layer below, for `Jet.below`.
 
-    phi : the layer's derivatives at samples of its z.  kappa : w2 (c + rho) + b^2 of the layer below.
+    phi : the layer's phi and its derivatives at samples of z.  kappa : w2 (c + rho) + b^2 of the layer below.
     """
     P = len(kappa)
 

@@ -1,12 +1,12 @@
-"""Make steps of SGD, momentum and Adam for a group of neurons whose square weight matrices are never drawn.
+"""Make steps of SGD (with momentum) and Adam for a group of neurons whose square weight matrices are never drawn.
 
 Let g be the direction of a tensor, i.e. minus its gradient in units of 1 / (gamma0 n), and let rate = lr gamma0:
 
     SGD     v <- momentum v + g                                             W <- W + rate v
     Adam    m <- b1 m + (1 - b1) g,    r <- b2 r + (1 - b2) g^2             W <- W + rate s m^ / sqrt(r^)
 
-s is 1/sqrt(fan-in) for weights of inputs and between layers, and otherwise 1.  With these scales of `mn.MeanField()`,
-Adam moves all features by order one.  eps is 0 because gradients shrink with the width, and 0 / 0 is set to 0.
+m^ and r^ are m and r corrected for their start at 0.  s is 1/sqrt(fan-in) for weights of inputs and between layers, and
+1 otherwise, as in `mn.MeanField()`: features move by order one.  As gradients shrink with width, eps = 0, and 0/0 = 0.
 
 The velocity of square weights is a sum of u v' over steps, so momentum multiplies the factors u.  Adam's quotient acts
 on entries and has full rank, but it is a function of known vectors.  Hence W = W(0) + D.  Products with W(0) are

@@ -1,6 +1,6 @@
 """Compute the mean output and tangent kernel of networks of width n to first order in 1/n.
 
-For gradient flow on L = 1/(2N) sum (f - y)^2 with one output, t = lr * steps and r = f - y on the training set,
+For gradient flow with one output on L = 1/(2N) sum r^2, r = f - y on the training set, t = lr * steps and d = d/dt,
 
     df_a = -1/N sum_b Theta_ab r_b    dTheta_ab = -1/N sum_c O3_abc r_c    dO3_abc = -1/N sum_d O4_abcd r_d
 
@@ -58,7 +58,7 @@ class Expansion(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class WidthCorrection:
-    """Data of `width_correction`, on the host in float64, for P examples, of which the first N are the training set.
+    """Result of `width_correction`, on the host in float64, for P examples, of which the first N are the training set.
 
     T : (P, N).  lam : (N,), ascending.  Q : (N, N), the modes.  K : (N, N) and y : (N,), in the modes.  moments : with
     b, c, d in the modes and a leading axis of R estimates.  like : an array of the caller's library and dtype.
@@ -120,7 +120,7 @@ class WidthCorrection:
         return V, np.exp(-np.minimum(b, d) * t) * _integral(abs(b - d), t), (V[:, None] - _integral(b + d, t)) / d
 
     def _times(self, t: Any) -> Host:
-        """Return the times as an array (T,), clipped at 60 time constants of the slowest mode, the end of training."""
+        """Return the times as an array (T,), at most 60 time constants of the slowest mode, when training has ended."""
         return np.minimum(np.atleast_1d(times(t)), 60 / self.lam[0])
 
     def _expansion(self, limit: Host, found: Host, axis: int, unit: float = 1.0) -> Expansion:
@@ -206,7 +206,7 @@ def _moments(dense: Any, phi: Any, below: Any, N: int, samples: int, rng: np.ran
 
 
 def _gaussian(k: Host, samples: int, rng: np.random.Generator) -> Host:
-    """Draw samples of N(0, k), (S, P), from shifted Sobol points; k's largest modes use their first coordinates."""
+    """Draw samples of N(0, k), (S, P), from shifted Sobol points; their first coordinates drive k's largest modes."""
     from scipy.special import ndtri
     from scipy.stats.qmc import Sobol
 

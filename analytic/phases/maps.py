@@ -60,7 +60,7 @@ class Maps:
 
 
 def roundings(program: Program, inputs: Examples) -> float:
-    """Return the amplified rounding error of angles over x1, max eps sum_l (s_{l+1} ... s_L)^1/2 with s = dc'/dc."""
+    """Return the amplified rounding error of angles: max over rows of eps sum_l (s_{l+1} ... s_L)^1/2, s = dc'/dc."""
     x, xp = flat(inputs.x[0]), inputs.xp
     q, n = square_norms(xp, (x,)) / x.shape[1], x.shape[0]
     total = 0 * q

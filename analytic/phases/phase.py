@@ -41,7 +41,7 @@ class Phase:
     q : q*, the variance of pre-activations at the block's end; it can be 0 or inf.
     c : c*, the correlation of two different inputs after many blocks; nan if blocks preserve all angles or overflow.
     chi_1, chi : dK'(x, x') / dK(x, x') at x' = x and at c*.   chi_q : dQ / dq at q*, or Q / q if q* is 0 or inf.
-    xi, xi_q : depth scales of c and q; inf unless c or q converges exponentially.
+    xi, xi_q : depth scales of c and of q; inf if that quantity does not converge exponentially.
     added, added_c : contributions of the block's own parameters to Theta(x, x), and to Theta(x, x') at c*.
     block : the layers that repeat.
 
@@ -72,7 +72,7 @@ class Phase:
     def ntk(self, depth: int) -> tuple[float, float]:
         """Return Theta(x, x) and Theta(x, x') of `depth` blocks on inputs at q* and c*.
 
-            Theta = A (chi^l - 1) / (chi - 1)      A : `added`, chi_1; `added_c`, chi
+            Theta = A (chi^l - 1) / (chi - 1),  l = depth,  (A, chi) = (added, chi_1) for x' = x, else (added_c, chi)
 
         Raises ValueError unless 0 < q* < inf.
 

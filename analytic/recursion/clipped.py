@@ -9,7 +9,7 @@ phi' jumps by J_k at t_k.  For the angle a <= pi/2, T = tan(a/2), and two kinks 
     e(b)    = exp(-(h^2 + l^2 - 2 h l cos b) / 2 sin(b)^2)                   (u = t_k and u' = t_l; Price's theorem)
 
 Unequal norms add E (phi(s z) / sqrt v - phi(s' z) / sqrt v')^2 / 4.  If a > pi/2, the formulas apply to u, -u' and
-phi(-x).  As sum J_k = 0, W and e at l = 0 or h = 0 can be subtracted.  This avoids cancellation for large s or s'.
+phi(-x).  Since sum J_k = 0, W and e at l = 0 or h = 0 can be subtracted, to avoid cancellation for large s or s'.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FAR, END = 40.0, 9.0
 
 
 def rule(nodes: int, power: int = 1) -> list[tuple[float, float]]:
-    """Return Gauss-Legendre nodes and weights on (0, 1).  A larger `power` resolves changes of e(b) at small angles."""
+    """Return Gauss-Legendre nodes and weights on (0, 1).  A larger `power` moves nodes towards 0, i.e. small angles."""
     x, w = (np.polynomial.legendre.leggauss(nodes) + np.array([[1.0], [0.0]])) / 2
     return list(zip((x**power).tolist(), (w * power * x ** (power - 1)).tolist(), strict=True))
 
@@ -38,7 +38,7 @@ SMOOTH, GRADED = rule(44), rule(128, 8)
 
 
 def owen(xp: Any, h: Array, start: Array, end: Array, step: Array) -> Array:
-    """Return W(h, end) - W(h, start), given step = end - start.  Beyond END, W is an arctangent."""
+    """Return W(h, end) - W(h, start), given step = end - start.  Beyond END, W is a constant plus an arctangent."""
     X, Y, total = xp.clip(start, -END, END), xp.clip(end, -END, END), 0.0
     width = xp.where((start == X) & (end == Y), step, Y - X)
     for x, w in SMOOTH:
@@ -49,7 +49,7 @@ def owen(xp: Any, h: Array, start: Array, end: Array, step: Array) -> Array:
 
 
 def lag(xp: Any, y: Array, parts: tuple[Array, Array], square: Array, far: Array, near: Array) -> Array:
-    """Return int_0^1 x^2 (e - e_0) / (1 + x^2 T^2)^2 dx at tan(b/2) = x T, with e_0 for the longer row's kink at 0.
+    """Return int_0^1 x^2 (e - e_0) / (1 + x^2 T^2)^2 dx at tan(b/2) = x T; e_0 is e if the longer row's kink is at 0.
 
     y, parts : e = exp(-y - parts[0] / x^2 - parts[1] x^2).   far, near : kink / 2T of the shorter and the longer row.
     """

@@ -2,10 +2,10 @@
 
     v  = E phi(u)^2        p' = (1 - c') / 2, c' = E phi(u) phi(u') / sqrt(v v')        slope = E phi'(u) phi'(u')
 
-The formulas hold for Gaussian u, u' of variances q, q' and covariance k. They are written in p = (1 - c)/2 and r = (1 +
-c)/2 instead of k, because these stay exact for nearly parallel and nearly opposite rows.  Every formula for p' is a sum
-of terms that vanish with p and with q - q', so p' of nearly parallel rows keeps its digits.  Computing p' as v - E phi
-phi' would lose digits.  `scalar_forms` defines the part of p' from the angle, and all formulas for images.
+The formulas hold for Gaussian u, u' of variances q, q' and covariance k. They use p = (1 - c)/2 and r = (1 + c)/2
+instead of k, because p and r stay exact for nearly parallel and nearly opposite rows.  Except in `textbook`, p' is a
+sum of terms that vanish if p = 0 and q = q', so p' of nearly parallel rows keeps its digits.  Differences such as
+v - E phi phi' would lose them.  `scalar_forms` defines the part of p' from the angle, and all formulas for images.
 `tests/kit` evaluates the papers' own formulas with up to 70 digits.  Sources: Williams 1997 (erf), Pearce et al. 2019
 (sin, Rbf), Cho and Saul 2009 (rectified monomials, Sign), Tsuchida et al. 2020 (GELU).
 """
@@ -32,7 +32,7 @@ from minintk.layers.activation import Formula, pointwise
 
 
 class ClosedFormRow(NamedTuple):
-    """numbers : the form's numbers and the gain sqrt(q / v), (N,), or (1,) if alike.   alike : True if all q are equal.
+    """Hold the form's numbers and the gain sqrt(q / v), (N,), or (1,) if alike.   alike : True if all q are equal.
 
     distances : from `norms`, or None.   s : sqrt(q) if norms differ and `by_norms` replaces distances, otherwise None.
     """
@@ -49,8 +49,8 @@ class ClosedForm(Dual):
 
     variance : (xp, q) -> v.   form : provides `rows` and `turn` and, for images, an optional `pair`.
     odd : True if phi(-x) = -phi(x); r' is then p' with p and r exchanged.  Otherwise, r' = 1 - p'.
-    norms : phi, if `turn` omits the part of p' from different norms (see `analytic.recursion.duals`) at variances up to
-        `reach`.  Above `reach`, `by_norms` computes this part: (xp, sqrt q, sqrt q') -> part.
+    norms : phi, if `turn` omits the part of p' from different norms (see `analytic.recursion.duals`).  `mismatch` adds
+        this part if all variances are at most `reach`; otherwise `by_norms` does: (xp, sqrt q, sqrt q') -> part.
     parts : number of parts into which a tile is cut, above 1 for a `turn` with more than a dozen temporary arrays.
     """
 
@@ -114,7 +114,7 @@ class ClosedForm(Dual):
 
 
 SATURATION = 40.0
-"""Above this variance e^-2q is below rounding, and sines oscillate too fast for `mismatch`."""
+"""If b^2 q exceeds this, e^(-2 b^2 q) is below rounding, and sin(b x) oscillates too fast for `mismatch`."""
 
 
 # ------------------------------------------------------------------------------------------- the formulas

@@ -1,6 +1,6 @@
 """Compute closed-form duals:  K' = E phi(u) phi(u'),  Theta' = Theta E phi'(u) phi'(u'),  (u, u') ~ N(0, K).
 
-Each dual is a sum of terms >= 0 in p = (1 - c)/2 and r = (1 + c)/2 (see `analytic.recursion.state`), so nearly parallel
+Each p' is a sum of terms >= 0 in p = (1 - c)/2 and r = (1 + c)/2 (see `analytic.recursion.state`), so nearly parallel
 pairs keep their digits.  Write E(c) for E phi(u) phi(u') at correlation c:
 
     p' = (E(1) - E(c)) / (2 sqrt(v v'))   +   (1 - E(1) / sqrt(v v')) / 2          v = E phi(u)^2, v' = E phi(u')^2
@@ -24,12 +24,12 @@ from minintk.arrays import Array, array_namespace
 
 
 def nonzero(xp: Any, q: Array) -> Array:
-    """Return q with 1 in place of 0.  Divisions by it are harmless, because the kernel of zero rows is 0 anyway."""
+    """Return q with 1 in place of 0.  Dividing by this is safe, because the kernel of zero rows is 0 in any case."""
     return xp.where(q > 0, q, 1.0)
 
 
 LARGEST_SCALE = 1e33
-"""For s above this, phi(s z) / sqrt(E phi(s z)^2) equals that of a step function (erf) or of ReLU (GELU) to 1e-16."""
+"""For larger s, phi(s z) / sqrt(E phi(s z)^2) equals its limit to 1e-16: a step (erf) or a multiple of ReLU (GELU)."""
 
 
 NORM_GRID = 0.25
@@ -71,9 +71,9 @@ class Homogeneous(Dual):
 
     and with h = a/2 = asin(sqrt p), w = sin(a)/2 = sqrt(p (1 - p)):   p' = k0 p + (2 b2 / pi) (h - w).
 
-    NumPy has its own in-place code, because the compiled code's formula, `scalar_forms.bent`, would take 7 (float64) to
-    10 times as long on a block.  The relative rounding error of h - w is eps / h^2, at most the error of a p computed
-    from an inner product.  Single pairs, whose p is exact to rounding, use `folded`.
+    NumPy has its own in-place code, because the compiled code's formula, `scalar_forms.bent`, would take at least 7
+    times as long on a block.  The relative rounding error of h - w is eps / h^2, no more than that of a p computed from
+    an inner product.  Pairs in a `Listing`, whose p is exact to rounding, use `folded`.
 
     at_zero : phi'(0), the slope used if all pre-activations of a row are 0.
     """

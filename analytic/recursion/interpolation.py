@@ -18,10 +18,10 @@ NARROW = 1e-3
 """Minimum half-length of an interval in log s.  Shorter intervals are extended, so that their nodes differ."""
 
 NUMBERS_AT_ONCE = 2**21
-"""Numbers that the integrals process at a time on a GPU."""
+"""Numbers in a batch of `by_rows` on a GPU."""
 
 NUMBERS_IN_CACHE = 2**17
-"""Numbers that the integrals process at a time on the host, in a dozen arrays of this size."""
+"""Numbers in a batch of `by_rows` on the host, which uses about a dozen arrays of this size."""
 
 Function = Callable[[Array], Array]
 

@@ -1,4 +1,4 @@
-"""Compute the dual activation of any phi by quadrature: a Hermite (Mehler) series with a known error.
+"""Compute the dual activation of any phi by a Hermite (Mehler) series with a known error.
 
 With z ~ N(0, 1), s = sqrt(q) and the orthonormal Hermite polynomials h_n,
 
@@ -11,7 +11,7 @@ phi.  In terms of p = (1 - c)/2, with `a` normalised to sum a_n^2 = 1, every ter
 
     p' = (1 - c')/2 = p sum_k W_k c^k + |a(s) - a(s')|^2 / 4,       W_k = sum over n > k of a_n(s) a_n(s')
 
-The a_n and b_n are integrals over panels of the z axis, graded towards 0 if s is large and split at phi's kinks.
+The a_n and b_n are computed by quadrature on panels of the z axis, graded towards 0 if s is large and split at kinks.
 Sources: Daniely et al. 2016 (the series) and Mehler 1866.
 """
 
@@ -44,10 +44,10 @@ NODES_PER_PANEL = 20
 """Gauss-Legendre nodes per panel."""
 
 END_OF_AXIS, LAST_END = 9.5, 38.0
-"""The z axis ends at a density of 1e-20.  If f grows fast, it ends at up to LAST_END, where the density becomes 0."""
+"""The z axis ends at a density of 1e-20; if phi grows fast, later, up to LAST_END, where the density underflows."""
 
 MANY_DEGREES = 256
-"""The degree to try first, which suffices for most series.  The next is LARGEST_DEGREE, the largest n_max."""
+"""The degree to try first.  It suffices for most series; the others use up to LARGEST_DEGREE, the largest n_max."""
 
 NEGLIGIBLE_LOSS = {8: 4e-15, 4: 1e-8}
 """{bytes per number: relative size of the omitted terms below which a series is long enough}."""
@@ -59,13 +59,13 @@ SMALLEST_SCALE = 1e-17
 """For s below this, phi(s z) = phi(0) to the last digit."""
 
 MANY_NORMS = 64
-"""For more norms, within a factor of e, coefficients are interpolated; 17 or 33 nodes suffice if norms are close."""
+"""If more norms lie within a factor of e, coefficients are interpolated; for close norms, 17 or 33 nodes suffice."""
 
 
 def panels(f: Function, s: Array) -> tuple[float, ...]:
     """Return the ends of panels of the z axis for f(s z); panel widths double from about 0.5 / s up to 0.5.
 
-    The last end is at least END_OF_AXIS; f(s z)^2 times the density is below rounding there for the largest s.
+    The last end is at least END_OF_AXIS; beyond it, f(s z)^2 times the density is below rounding for the largest s.
     """
     xp, top = array_namespace(s), s.max()
     z = xp.arange(0, LAST_END, 0.5, dtype=xp.float64)
@@ -124,7 +124,7 @@ def hermite(f: Function, s: Array, degree: int, kinks: tuple[float, ...]) -> Arr
 
 @lru_cache(maxsize=8)
 def hermite_basis(panels: tuple[float, ...], degree: int) -> np.ndarray[Any, Any]:
-    """Return h_n at the nodes of `axis` without kinks, (K, degree + 1), cached because every kernel needs them."""
+    """Return h_n at the nodes of `axis` without kinks, (K, degree + 1), cached because every series needs them."""
     z, _ = axis(np, np.ones(1), (), panels)
     return np.stack([h[0] for h in hermite_polynomials(np, z, degree)], axis=1)
 
@@ -172,7 +172,7 @@ def stretches(low: float, high: float) -> list[float]:
 
 
 def norm_curve(phi: Phi, variance: Phi, low: float, high: float) -> list[np.ndarray[Any, Any]]:
-    """Interpolate phi(s z) / sqrt(v) - y_0 on principal axes: coefficients (degree + 1, axes) per stretch of log s."""
+    """Interpolate the y of `mismatch` on principal axes; return coefficients (degree + 1, axes) for each stretch."""
     top, f = np.exp(np.asarray([high])), partial(phi, np)
     z, w = axis(np, top, (), panels(f, top))
 
@@ -186,7 +186,7 @@ def norm_curve(phi: Phi, variance: Phi, low: float, high: float) -> list[np.ndar
 
 
 kept_curve = lru_cache(maxsize=64)(norm_curve)
-"""Cached `norm_curve`: the curve depends only on phi and its ends, not on the rows."""
+"""Cached `norm_curve`: the curve depends only on phi, its variance and the ends, not on the rows."""
 
 
 def of_norms(curve: Function, s: Array) -> Array:
@@ -200,7 +200,7 @@ def of_norms(curve: Function, s: Array) -> Array:
 
 
 def principal(vectors: Array) -> Array:
-    """Return the vectors' principal axes, as columns.  Omit axes of pure rounding error, except the first axis."""
+    """Return the vectors' principal axes, as columns.  Omit axes of pure rounding error, but keep at least one axis."""
     xp = array_namespace(vectors)
     basis, within = xp.linalg.qr(vectors.T)  # the vectors are few and long, so `within` is small and square
     axes, size, _ = xp.linalg.svd(within)
@@ -211,8 +211,8 @@ class QuadratureRow(NamedTuple):
     """Coefficients per row, (n_max + 2, N): a_n / sqrt v and b_n sqrt(q / v).  The last represents all higher degrees.
 
     one_variance : True if all q are equal up to `RowState.spread`; a and b then have one column, for the middle q.
-    distances : `Distances` between the a(s), or None if one_variance.
-    used_a, used_b : True for degrees with a nonzero coefficient.   odd : True if phi is odd; `a` has only odd degrees.
+    distances : `Distances` between the rows' phi(s z) / sqrt v, or None if one_variance.
+    used_a, used_b : True for degrees with a nonzero coefficient.   odd : True if phi is odd: `a` has only odd degrees.
     short : the same row with only the degrees that float32 needs; its own `short` is None.
     steep : duals near c = 1 and c = -1 that replace a truncated series.  None if not needed or if variances differ.
     """
@@ -250,7 +250,7 @@ class Quadrature(Dual):
         return mean_square(partial(self.pointwise.phi, xp), xp.sqrt(q))
 
     def rows(self, rows: RowState) -> tuple[RowState, QuadratureRow]:
-        with single_threaded_blas():  # otherwise sums over nodes depend on the number of threads
+        with single_threaded_blas():  # otherwise, sums over nodes would depend on the number of threads
             return self._rows(rows)
 
     def _rows(self, rows: RowState) -> tuple[RowState, QuadratureRow]:
@@ -308,7 +308,7 @@ class Quadrature(Dual):
     def degree(self, phi: Function, dphi: Function, few: Array, top: Array) -> tuple[int, int, float, float]:
         """Return n_max, n_max for float32, and relative bounds on the omitted terms and on the integrals' error.
 
-        few : some of the s, including the largest.   top : (1,), the largest s.
+        few : some of the s.   top : (1,), the largest s.
         """
         xp = array_namespace(few)
         few = xp.concatenate((few[few > 0], top[top > 0]))
@@ -318,7 +318,7 @@ class Quadrature(Dual):
         for f, v in zip((phi, dphi), squares):
             coarse = mean_square(f, few, self.pointwise.kinks, NODES_PER_PANEL - 4)
             end = panels(f, few)[-1]
-            cut = exp(-(end**2) / 2) * (f(few * end) ** 2 + f(-few * end) ** 2)  # estimates the part beyond the axis
+            cut = exp(-(end**2) / 2) * (f(few * end) ** 2 + f(-few * end) ** 2)  # estimates the part beyond `end`
             noise = mean_square(partial(rounding, f), few, self.pointwise.kinks)
             missed = xp.abs(v - coarse) + cut + 2 * xp.sqrt(noise * v)
             lost = max(lost, float(xp.max(missed / xp.where(v > 0, v, 1.0))))
@@ -378,7 +378,7 @@ class Quadrature(Dual):
     def next_p(self, pairs: Pairs, row: QuadratureRow, p: Array, c: Array, power: Array, work: list[Array]) -> None:
         """Set p <- p sum_k W_k c^k + |a - a'|^2 / 4; accumulate W_k in descending order of k.
 
-        power : c, or c^2 if phi is odd.  Then W_2k = W_(2k-1), so the sum is W_0 + (c^2 + c) sum_{k>0} W_2k c^(2k-2).
+        power : c, or c^2 if phi is odd.  An odd phi has W_2k = W_(2k-1); the sum is W_0 + (c^2 + c) sum W_2k c^(2k-2).
         """
         total, d, weights = work
         total[...] = weights[...] = 0

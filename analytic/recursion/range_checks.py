@@ -3,7 +3,7 @@
 Variances q = E u^2 are stored in float64 for any precision of the inputs.  At every layer, they must lie between
 SMALLEST_VARIANCE and LARGEST_VARIANCE.  If weights preserve orders of magnitude, |x| / sqrt(d) can range from 1e-153
 to 1e153.  Rows of zeros have their own formulas.  If the first layer has a random bias, rows below this range are
-treated as zero.  A result must fit the inputs' precision; in float32, K and Theta can be at most 3e38.
+treated as zero.  A result must be in the range of the inputs' dtype; in float32, K and Theta can be at most 3e38.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FLOAT32_VARIANCES = 1e-30, 1e30
 """For variances in this range, float32 can hold products and quotients of two rows' numbers."""
 
 SPREAD = 8.0
-"""Variances that differ by fewer rounding errors of the inputs are treated as equal (normalised rows differ by 6)."""
+"""Variances that differ by at most this many rounding errors of the inputs count as equal (normalised rows: 6)."""
 
 
 def rows_in_range(program: Program, inputs: Examples, norms2: Array) -> tuple[RowState, tuple[Any, ...], bool]:
@@ -70,7 +70,7 @@ def check_step(
 def check_results(inputs: Examples, q: Array, theta: Array) -> None:
     """Raise ValueError, naming the examples, if K or Theta of a pair may exceed the range of the inputs' dtype.
 
-    q, theta : K(x, x) and Theta(x, x), or bounds on them, for all rows: entries are at most sqrt(q q').
+    q, theta : K(x, x) and Theta(x, x), or bounds on them, for all rows.  By Cauchy-Schwarz, K(x, x') <= sqrt(q q').
     """
     xp, N, largest = inputs.xp, inputs.shape[0], float(inputs.xp.finfo(inputs.dtype).max)
     for name, own in (("K", q), ("Theta", theta)):

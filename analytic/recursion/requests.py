@@ -20,17 +20,17 @@ SECONDS_PER_PAIR = 5e-9
 """Seconds that one core takes for a recursion step on a pair of pixels or vectors.  Measured times are 3e-9 to 2e-8."""
 
 FEWEST = 12
-"""Minimum number of blocks per side of a kernel, so that at least this many workers can share the blocks."""
+"""Desired number of blocks per side of a kernel, so that as many workers can share them.  Short kernels have fewer."""
 
 ALWAYS_FREE = 2**25
 """Calls that need fewer bytes skip the check of free memory, which takes as long as a small kernel."""
 
 
 class Examples:
-    """Inputs of a kernel: x1 and x2, or only x1 for its kernel with itself.  Only this class checks inputs.
+    """Inputs of a kernel: x1 and x2, or only x1 for its kernel with itself.  Kernels check their inputs only here.
 
     x : (x1, x2) or (x1,).   xp, dtype : their library and precision.   example : the shape of one example.
-    shape : (N, M) of the kernel.   symmetric : True if x2 is x1.   begins : (name, first example) of each side.
+    shape : (N, M) of the kernel.   symmetric : True if x2 is x1 or None.   begins : (name, first index) of each side.
     """
 
     def __init__(self, x1: Array, x2: Array | None = None, name: str = "x1"):
@@ -58,7 +58,7 @@ class Examples:
         return array_namespace(self.x[0])
 
     def at(self, i: slice, j: slice) -> Examples:
-        """Select examples of each side.  Messages still name them by their index among all inputs."""
+        """Select examples i of x1 and j of x2.  Messages still name them by their index among all inputs."""
         part, (name, first), (other, second) = copy(self), self.begins[0], self.begins[0 if self.symmetric else 1]
         part.symmetric, part.begins = self.symmetric and i == j, ((name, first + i.start), (other, second + j.start))
         part.x = (self.x[0][i],) if part.symmetric else (self.x[0][i], self.x[-1][j])

@@ -5,10 +5,10 @@
     Residual, Sum  K' = K_1 + K_2               Theta' = Theta_1 + Theta_2
     Product        K' = K_1 K_2                 Theta' = Theta_1 K_2 + K_1 Theta_2
 
-Sources: Lee et al. 2019, supplement, section E; Jacot et al. 2018.  An activation needs Gaussian pre-activations, a sum
-uncorrelated parts, and a product independent parts.  If a spec violates this, `Step.law` raises UnsupportedLayer.
+`Affine` defines ratio and rest.  `Step.law` raises UnsupportedLayer unless activations have Gaussian pre-activations,
+sums have uncorrelated parts, and products have independent parts.  Lee et al. 2019, suppl. E; Jacot et al. 2018.
 
-To add a layer: subclass `minintk.spec.layers.Layer`, register `minintk.spec.shapes.out_shape` and `lower`.
+To add a layer, subclass `minintk.spec.layers.Layer` and register rules for `minintk.spec.shapes.out_shape` and `lower`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Mix(NamedTuple):
 
 
 def mix(q1: Array, q2: Array | float, after: RowState, units: tuple[Array, Array] | None) -> Mix:
-    """Return A = sqrt(q1 / q), B = sqrt(q2 / q), q = q1 + q2; A = 1 for zero rows.   units : of tau, for each part."""
+    """Return A = sqrt(q1 / q), B = sqrt(q2 / q), q = q1 + q2; A = 1 for zero rows.   units : of tau, in each part."""
     xp, q = array_namespace(after.q), after.q
     if after.has_zero_rows:
         q1, q = (xp.where(after.q > 0, one, 1.0) for one in (q1, q))
@@ -112,9 +112,9 @@ def mix_pairs(pairs: Pairs, row: Mix, other: Pairs | None = None) -> None:
 
 
 class AffineRow(NamedTuple):
-    """mix : of weights and bias; None if there is no bias and no q = 0.   inverse : 1 / scale', or None if rest = 0.
+    """Hold an `Affine` step's coefficients.   inverse : 1 / scale', or None if rest = 0.   nonzero : q' > 0, as 1 or 0.
 
-    nonzero : 1 if q' > 0, else 0; None if no q = 0 (`RowState.has_zero_rows`).
+    mix : `Mix` of weights and bias, None if beta2 = 0 and no q or q' is 0; `nonzero` is None if no q or q' is 0.
     """
 
     mix: Mix | None
@@ -138,7 +138,7 @@ class Affine(Step):
     rest: float
 
     def law(self, law: Law) -> Law:
-        """Return the law of sums over many new, independent weights, which are Gaussian and fresh for any inputs."""
+        """Return the law of sums over many new, independent weights: Gaussian and fresh, whatever the inputs' law."""
         return Law(gaussian=True, fresh=True, alike=True, own=True)
 
     def rows(self, rows: RowState) -> tuple[RowState, AffineRow]:
@@ -276,7 +276,7 @@ class Concatenation(ResidualSum):
     """Concatenate parts: add their kernels, which are already weighted by each part's share of the features."""
 
     def law(self, law: Law) -> Law:
-        """Return the law.  The parts can be correlated, as no feature is a sum of both, and their variances differ."""
+        """Return the law.  The parts may be correlated, since no feature adds both; their variances can differ."""
         one, two = run_law(self.branch, law), run_law(self.shortcut, law)
         return Law(False, one.fresh and two.fresh, own=one.own and two.own)
 
@@ -287,9 +287,9 @@ Gains = tuple[Array | None, Array | None]
 
 @dataclass(frozen=True)
 class ProductOfParts(Fork):
-    """Multiply two parts: K' = K1 K2,   Theta' = Theta1 K2 + K1 Theta2.   Since c' = c1 c2, with every term >= 0,
+    """Multiply two parts: K' = K1 K2,   Theta' = Theta1 K2 + K1 Theta2.   Since c' = c1 c2,
 
-    p' = p1 r2 + r1 p2,   r' = p1 p2 + r1 r2,   tau' = tau1 c2 + tau2 c1
+    p' = p1 r2 + r1 p2,   r' = p1 p2 + r1 r2,   tau' = tau1 c2 + tau2 c1;   all terms of p' and r' are >= 0.
     """
 
     def law(self, law: Law) -> Law:
@@ -343,7 +343,7 @@ class Scaling(Affine):
     """Multiply by a constant factor: K' = w2 K,   Theta' = w2 Theta."""
 
     def law(self, law: Law) -> Law:
-        """Return the law of the inputs."""
+        """Return the inputs' law unchanged."""
         return law
 
 
@@ -368,7 +368,7 @@ FORKS: dict[type, type[Fork]] = {s.Sum: ResidualSum, s.Product: ProductOfParts, 
 
 @lower.register
 def _(layer: s.Branches, site: Site, parametrization: Parametrization) -> Program:
-    """Combine two branches at a time, after weighting the parts of a Concat by sqrt(n_i / n)."""
+    """Combine two branches at a time; first scale the parts of a Concat, n_i of all n features, by sqrt(n_i / n)."""
     programs = [lower(part, replace(site, residuals=0), parametrization) for part in layer]
     if isinstance(layer, s.Concat):
         widths = [out_shape(part, site.shape)[-1] for part in layer]
@@ -384,7 +384,7 @@ class Masks(Step):
     """Apply dropout, keep = 1 - rate:  K'(x, x) = K(x, x) / keep,  K'(x, x') = K(x, x'),  and likewise for Theta.
 
     Since c' = keep c, p' = keep p + rate / 2, r' = keep r + rate / 2 and tau' = keep tau.  Two rows are two examples
-    with separate masks, even if they are equal.  K(x, x) appears only on the diagonal of K(x1), never in K(x1, x2).
+    with separate masks, even if they are equal.  K'(x, x) appears only on the diagonal of K'(x1), never in K'(x1, x2).
     """
 
     keep: float

@@ -4,16 +4,16 @@ For pixels with Gaussian u, u' of variances q, q' and covariance k,
 
     D = E (u - u')^2 / 2 = (q + q')/2 - k     ->     D' = E (phi(u) - phi(u'))^2 / 2,   slope = E phi'(u) phi'(u')
 
-A pixel's precomputed numbers depend only on its q.  A formula takes D and the numbers of both.  Most use s = sqrt(q),
+A formula takes D and both pixels' precomputed numbers, which depend only on q.  Most formulas use s = sqrt(q) and
 
     U = s s'        A = U - k = U (1 - cos a) = D - (s - s')^2 / 2        B = U + k = U (1 + cos a) = 2U - A
 
 Every D' is a sum of terms that vanish with D, so equal pixels stay equal, and nearly parallel pixels keep their angle.
-The parts from different norms are squares of differences of these numbers.
+The terms from different norms are squares of differences of the two pixels' numbers.
 
-For vectors, the same formulas take A and B from p and r.  This keeps the angle exact at every ratio of norms; A
-computed as above has an error of eps times that ratio.  Vectors therefore need a second formula for the part from
-different norms, in `closed_forms`.  That module also lists the sources.
+For vectors, the same formulas compute A and B from p and r.  This keeps the angle exact at every ratio of norms, while
+A computed as above has an error of eps times that ratio.  Vectors therefore need another formula for the part from
+different norms; it is in `closed_forms`, which also lists the sources.
 """
 
 from __future__ import annotations
@@ -79,13 +79,13 @@ def nothing(*arguments: Any) -> Any:
 
 @dataclass(frozen=True)
 class Form:
-    """Describe an activation on pairs of pixels and on pairs of vectors.
+    """Describe the effect of an activation on pairs of pixels and on pairs of vectors.
 
     numbers : (xp, q) -> the numbers of pixels, float64.
     pair : (arithmetic, D, numbers, numbers', constants) -> D', slope, 2k.   constants : parameters of phi.
     rows : (xp, q, constants) -> the numbers of vectors.
-    turn : (arithmetic, p, r, numbers, numbers', constants) -> part of p' from the angle (see `duals`), slope; the last
-        number is the gain, sqrt(q / v).
+    turn : (arithmetic, p, r, numbers, numbers', constants) -> p', slope.  This p' can lack the part that comes from
+        different norms (see `duals`).  The last of a vector's numbers is its gain, sqrt(q / v).
     """
 
     name: str
@@ -140,8 +140,8 @@ class Kinked(Form):
 
         D'     = [c D + a k - U sin a] scale            Theta' = [c - a] scale Theta
 
-    A pixel's numbers are h = sqrt(q / 2 unit) and c h^2, or 0 outside the image; k = (ratio, 2 rest, c, b2, scale).  D
-    is computed from A, which is set to 2U for opposite pixels: since b2 2k = -2U, |x| then has D = 0 exactly.
+    A pixel's numbers are h = sqrt(q / 2 unit) and c h^2, or 0 outside the image; k = (ratio, 2 rest, c, b2, scale).
+    For opposite pixels, A is set to 2U.  Then k = -U, so |x|, which has b2 = 1, gives D' = 0 exactly for equal norms.
     """
 
     def through(self, m: Any, D: Any, theta: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
@@ -187,7 +187,7 @@ def arcs_of_pixels(xp: Any, q: Array) -> tuple[Array, ...]:
 def arc(m: Any, kappa: Any, kappa2: Any, unit: Any, A: Any, B: Any) -> tuple[Any, Any, Any, Any]:
     """Return (z_1 - z)/2, its tangent, cos z and cos z_1.
 
-    sin z = unit k; z_1 is z at k = U; A = U - k, B = U + k;  U = 1, or unit = 2 kappa kappa':
+    sin z = unit k; z_1 is z at k = U.  A = U - k, B = U + k.  U is 1 for vectors; unit is 2 kappa kappa' for pixels:
 
         tan((z_1 - z)/2) = unit A / (cos z_1 + cos z)        cos(z)^2 = cos(z_1)^2 + unit^2 A B
         cos(z_1)^2 = 1 - u u' = kappa^2 + kappa'^2 - (kappa kappa')^2

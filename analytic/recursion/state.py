@@ -73,7 +73,7 @@ class RowState:
 class Law:
     """Known properties of the distribution of a layer's outputs, each True or False.
 
-    gaussian : outputs are independent Gaussians of mean 0, and Theta is a mean over features: an activation can follow.
+    gaussian : outputs are independent Gaussians of mean 0, and Theta is a mean over features.  Activations need this.
     fresh : the outputs are sums over the layer's own weights, and so are uncorrelated with everything before them.
     alike : all features of a pixel have the same distribution, unlike those of inputs or of concatenated parts.
     own : the outputs depend on the branch's input only through the branch's own weights, so they are independent of it.
@@ -94,7 +94,7 @@ class Step(ABC):
 
     @abstractmethod
     def rows(self, rows: RowState) -> tuple[RowState, Any]:
-        """Return the rows after the layer, and a NamedTuple of coefficients: arrays (N, k), floats or NamedTuples."""
+        """Return the rows after the layer, and its coefficients: arrays with an entry per row, or tuples of them."""
 
     @abstractmethod
     def pairs(self, pairs: Pairs, row: Any) -> None:
@@ -143,7 +143,7 @@ def run_law(program: Program, law: Law) -> Law:
 
 
 def columns(xp: Any, *numbers: Array) -> Array:
-    """Stack numbers per row, (N,), to (N, k).  Pad with zeros to k >= 2, because products with one column are slow."""
+    """Stack k arrays (N,) as columns, (N, k).  If k = 1, add zeros, because products with a single column are slow."""
     out = xp.zeros((numbers[0].shape[0], max(2, len(numbers))), dtype=numbers[0].dtype)
     for k, number in enumerate(numbers):
         out[:, k] = number
@@ -192,7 +192,7 @@ def taken(row: Any, take: Take) -> Any:
 
 
 class Flat:
-    """Collect the arrays among the coefficients, in order, and the Distances."""
+    """Collect all arrays in the steps' coefficients, in order, and all Distances."""
 
     def __init__(self, row: Any) -> None:
         self.arrays: list[Any] = []
@@ -221,7 +221,7 @@ class Flat:
 
 
 class Scratch:
-    """Keep a stack of buffers of `size` numbers for layers to borrow.  Reusing few buffers keeps them in cache."""
+    """Keep a stack of buffers of `size` numbers for layers to borrow.  Reusing a few buffers keeps them in cache."""
 
     def __init__(self, xp: Any, dtype: Any, size: int) -> None:
         self.xp, self.dtype, self.size = xp, dtype, size
@@ -235,7 +235,7 @@ class Scratch:
 
 
 class Borrowed:
-    """Buffers of one `with` statement.  This is a class, because a generator would be slower in the innermost loop."""
+    """Lend buffers to one `with` statement.  This is a class, because a generator would slow down the inner loop."""
 
     __slots__ = ("count", "scratch", "shape")
 
@@ -288,7 +288,7 @@ class Pairs(ABC):
         """Write out = |y_i - y_j|^2 / 4.  Rounding can make the result negative."""
 
     def scale_tau(self, factor: Array | None) -> None:
-        """Multiply tau by the inner product of its two rows' factors; do nothing if `factor` is None."""
+        """Multiply each pair's tau by the inner product of its two rows' factors; do nothing if `factor` is None."""
         if self.tau is not None and factor is not None:
             with self.borrow(1) as (w,):
                 self.tau *= self.dot(factor, factor, w)
@@ -312,7 +312,7 @@ class Pairs(ABC):
 
 
 class Block(Pairs):
-    """All pairs of a row in slice `i` and a column in slice `j`; p, tau : (n, m)."""
+    """All pairs of a row in slice `i` and a column in slice `j`; p, tau : (number of rows, number of columns)."""
 
     def __init__(self, scratch: Scratch, i: slice, j: slice, p: Array, tau: Array | None) -> None:
         super().__init__(scratch, p, None, tau)
@@ -340,7 +340,7 @@ class Block(Pairs):
 
 
 class Listing(Pairs):
-    """List of pairs (i[k], j[k]); p, r, tau : (K,).  Distances are computed from differences."""
+    """List of K pairs (i[k], j[k]); p, r, tau : (K,).  Squared distances are computed from differences y_i - y_j."""
 
     def __init__(self, scratch: Scratch, i: Array, j: Array, p: Array, r: Array, tau: Array | None) -> None:
         super().__init__(scratch, p, r, tau)

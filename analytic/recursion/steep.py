@@ -1,10 +1,10 @@
-"""Compute duals of a steep phi for nearly parallel and nearly opposite pairs, where its series needs too many terms.
+"""Compute duals of a steep phi for nearly parallel and nearly opposite pairs, whose series needs too many terms.
 
-By Price's theorem, dc'/dc = (q / v) S, S(c) = E phi'(u) phi'(u').  For c >= 0, one smoothed phi' gives S at both ends:
+By Price's theorem, dc'/dc = (q / v) S(c), S(c) = E phi'(u) phi'(u').  For c >= 0, a smoothed phi' gives S(c) and S(-c):
 
     G(m) = E phi'(m + sqrt(q (1 - c)) w),      S(c) = E G(m)^2,   S(-c) = E G(m) G(-m),      m ~ N(0, q c)
 
-With p = (1 - c)/2 and R(p) the mean of S over [0, p], near c = 1 and, for r = (1 + c)/2, near c = -1,
+Let R be the mean of S over [0, p] for p = (1 - c)/2 near c = 1, and over [0, r] for r = (1 + c)/2 near c = -1.  Then
 
     p' = (q / v) p R(p)                        p' = p'(-1) - (q / v) r R(r)
 
@@ -31,7 +31,7 @@ END = 8.5
 """The z and w axes end at a density of 1e-16."""
 
 SMALL = 1e-13
-"""The series is used for pairs whose omitted terms are smaller than this."""
+"""The series is used for pairs whose omitted terms sum to less than this."""
 
 ROUNDING = 1.5e-14
 """Relative error per unit of s, because pre-activations of size s are rounded, and phi changes over a width of 1."""
@@ -62,7 +62,7 @@ def slopes(phi: Pointwise, s: float, p: float, nodes: int = NODES) -> tuple[floa
 class Steep(NamedTuple):
     """Duals near c = 1 and c = -1.   part : coefficients of R and S, first near c = 1, then near c = -1, times q / v.
 
-    p0, top : the unit of p, and the largest p to which the ends apply.   opposite : p' at c = -1.   error : relative.
+    p0 : the unit of p.   top : the duals hold for p or r < top.   opposite : p' at c = -1.   error : relative bound.
     """
 
     part: Array
@@ -108,7 +108,7 @@ class Steep(NamedTuple):
         return Steep(gain * part, p0, top, opposite, max(SMALL, *off) + s * ROUNDING)
 
     def ends(self, pairs: Pairs) -> list[tuple[Any, Array, Array | None]]:
-        """Return, near c = 1 and near c = -1, the positions of pairs, their p or r, and their tau."""
+        """Return positions, p and tau of the pairs near c = 1, and positions, r and tau of the pairs near c = -1."""
         xp, p, tau = pairs.xp, pairs.p, pairs.tau
         r = 1 - p if pairs.r is None else pairs.r
         places = [(x, xp.nonzero(x < self.top)) for x in (p, r)]

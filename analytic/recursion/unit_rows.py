@@ -1,4 +1,4 @@
-"""Turn rows of inputs into centred unit vectors, whose products give the angles (see `analytic.vectors.engine`)."""
+"""Scale rows of inputs to one length and centre them.  Inner products then give angles (`analytic.vectors.engine`)."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def product_rest(a: Array, b: Array, product: Array) -> Array:
 class Rows:
     """Rows of x1, or of x2, prepared for the matrix product of both.
 
-    x : the given rows, (N, d).   scale : (N, 1), A / (sqrt(2) |x|), 0 for a row of zeros.   bias : (N, 1), B / sqrt(2).
-    centre : (d or d + 1,), a point near the mean of the rows' `unit`.  Scale, bias and centre are float64.
-    single : True if float32 can hold scale.   kept : results of `pick` for all rows, in the precision of x.
+    x : the given rows, (N, d).   scale : (N, 1), A / (sqrt(2) |x|), 0 for a row of zeros.   bias : (N, 1), B / sqrt(2),
+    or None if B = 0; `rules.Mix` defines A and B.   centre : (d or d + 1,), a point near the mean of the rows' `unit`.
+    single : True if float32 can hold scale.   kept : results of `pick` for all rows, in the precision of x, or None.
     """
 
     x: Array
@@ -74,7 +74,7 @@ class Rows:
         return high, rest
 
     def pick(self, rows: slice, dtype: Any, out: Array | None = None) -> tuple[Array, Array]:
-        """Return y = `unit` - centre and |y|^2 / 2 : (N,).  With the norm of the rounded y, p of equal rows is 0."""
+        """Return y = `unit` - centre and |y|^2 / 2 : (N,).  The latter is of the rounded y: equal rows have p = 0."""
         xp = array_namespace(self.scale)
         if self.kept is not None and dtype == self.x.dtype:
             return self.kept[0][rows], self.kept[1][rows]
@@ -127,7 +127,7 @@ def square_norms(xp: Any, parts: tuple[Array, ...]) -> Array:
 
 
 SAMPLED = 256
-"""At most this many rows of x1, and of x2, are averaged to the centre; any point near the mean of all rows suffices."""
+"""The centre is the mean of at most this many rows of x1 and as many of x2.  Any point near all rows' mean suffices."""
 
 
 def prepare_rows(xp: Any, parts: tuple[Array, ...], norms2: Array, first: AffineRow | None) -> list[Rows]:

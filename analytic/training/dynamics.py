@@ -85,7 +85,7 @@ class Dynamics(ABC):
         return self._gain(times(t), self._test_kernel(k_test_train))
 
     def _gain(self, t: Array, k_test: Array | None = None) -> Array:
-        """Return g_t(mu), (T, n), or 0 in exactly zero directions.  Raises ValueError if unresolved ones matter."""
+        """Return g_t(mu), (T, n), but 0 in exactly zero directions; raise ValueError if unresolved ones matter."""
         s, rate, latest = self.spectrum, self.lr / len(self.y), float(np.max(t, initial=0.0))
         dropped = s.certain and (k_test is None or not s.reaches(k_test))
         if not dropped and s.zeros and latest * rate * s.resolution > 1:
@@ -318,7 +318,7 @@ def check_momentum(momentum: Any) -> float:
 
 
 def power_of_two(a: Array) -> float:
-    """Return a power of two s such that the entries of a / s are below 2."""
+    """Return a power of two s such that the entries of a / s are below 2 in absolute value."""
     return 2.0 ** (frexp(float(array_namespace(a).max(abs(a))))[1] - 1)
 
 

@@ -135,7 +135,7 @@ class Ensemble:
         return self._dynamics[kind]
 
     def check_memory(self, kind: Kind, M: int, covariances: int | None, factor: int | None = None) -> None:
-        """Raise MemoryError, before any work, if the rest of a prediction for M examples does not fit.
+        """Raise MemoryError, before any work, if memory is too small for what a prediction for M examples still needs.
 
         covariances : the number of (M, M) arrays, or None if only the mean is computed.  factor : bytes still needed
             for the kernel of this kind and its factorisation; defaults to the ensemble's own estimate.
@@ -163,7 +163,7 @@ class Ensemble:
         return K, Theta
 
     def block(self, kind: Kind, spread: bool = False) -> Array:
-        """Return K(X, X) or Theta(X, X), evaluated on first use.   spread : a first "ntk" evaluates both at once."""
+        """Return K(X, X) or Theta(X, X), evaluated on first use.   spread : True if "ntk" will also need K(X, X)."""
         if spread and kind == "ntk" and not self._train:
             self._train["nngp"], self._train["ntk"] = self.both(self.x)
         if kind not in self._train:

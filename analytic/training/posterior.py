@@ -41,9 +41,9 @@ class Posterior:
             ntk, eq. (16):    mean = A y,   A = Theta(x, X) (Theta + ridge I)^-1,
                               cov  = K(x, x) + A K(X, X) A' - (A K(X, x) + transpose)
 
-        A positive definite kernel is solved by a Cholesky factor (1 s at N = 4000 on two cores), a singular one by the
-        limit t = inf of `ensemble`.  Raises ValueError, with the smallest eigenvalue, if this limit does not exist, and
-        MemoryError, before any computation, if too little memory is free.
+        A positive definite kernel is solved by a Cholesky factor (1 s at N = 4000 on two cores).  A singular kernel
+        gives the limit t = inf of `ensemble`.  Raises ValueError, with the smallest eigenvalue, if this limit does not
+        exist, and MemoryError, before any computation, if too little memory is free.
         """
         check_wanted(self.kind, cov, std)
         ens = self.ensemble
@@ -138,7 +138,7 @@ class Posterior:
     def factor(self) -> Array | None:
         """Return L, lower triangular (its upper entries are arbitrary), with L L' = k + ridge I; None if singular.
 
-        In float64 on the host, L overwrites an `_owned` k.  If singular, restores k; with `noise`, raises ValueError.
+        On the host, L overwrites an `_owned` float64 k.  A singular k is restored; with `noise`, it raises ValueError.
         """
         ens = self.ensemble
         ens.check_memory(self.kind, 0, None, self._factor_bytes)

@@ -39,9 +39,9 @@ def tile_width(xp: Any, n: int) -> int:
     """Return the number of columns of a tile of an n x n matrix.  On the host, a tile has twice as many rows.
 
     A tile and the layers' working arrays fit a core's cache.  A tile must be large enough to amortise BLAS's packing in
-    the product.  Each ufunc must take tens of microseconds; otherwise, threads wait for the interpreter lock.  If a
-    tile is at most a sixth as wide as the matrix, every core has one, and little work lies below the diagonal.  A width
-    of 240 fills whole vector registers.  At a power of two, columns of a transposed tile would share few cache lines.
+    the product.  Each ufunc must take tens of microseconds; otherwise, threads wait for the interpreter lock.  Tiles at
+    most a sixth as wide as the matrix keep several cores busy and do little work below the diagonal.  A width of 240
+    fills whole vector registers.  At a power of two, columns of a transposed tile would compete for few cache lines.
     """
     most = 4096 if not on_host(xp) else min(240, max(100, -(-n // 6)))
     return -(-n // max(1, -(-n // most)))
@@ -78,7 +78,7 @@ def vector_engine(program: Program, inputs: Examples, asked: tuple[bool, bool]) 
 
 
 def one_blas_thread(shape: tuple[int, int], x: Array) -> AbstractContextManager[None]:
-    """Limit BLAS to one thread for large products: several threads would change bits and wait for each other."""
+    """Limit BLAS to one thread for large products.  Several would change the results' bits and wait for each other."""
     small = max(prod(shape) * prod(x.shape[1:]), 2048 * sum(shape)) < THRESHOLDS.plain  # 2048: coefficients per row
     return nullcontext() if small else single_threaded_blas()
 
@@ -158,7 +158,7 @@ class VectorEngine:
         return working_memory(inputs, 3 * self.fine.flat.bytes)
 
     def at(self, place: Place) -> VectorEngine:
-        """Return the engine for a block of whole tiles, without its program.  The results have the same bits."""
+        """Return the engine for a block of whole tiles, without its program.  The results do not change."""
         (i, j), same, first = place, self.symmetric and place[0] == place[1], self.first
         xp = array_namespace(self.left.scale)
         parts = [i] if same else [i, slice(first + j.start, first + j.stop)]
@@ -190,7 +190,7 @@ class VectorEngine:
         """Compute all tiles, on all cores, into NNGP and NTK."""
         with one_blas_thread(self.shape, self.left.x):
             right = self.right.keep()
-            once = self.shape[1] <= self.per_tile[1]  # then only one tile uses each row of x1, so do not keep them
+            once = self.shape[1] <= self.per_tile[1]  # then each row of x1 is used by one tile, so it need not be kept
             left = right if self.symmetric else self.left if once else self.left.keep()
             replace(self, left=left, right=right, out=tuple(results)).fill(progress)
 

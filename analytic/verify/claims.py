@@ -1,7 +1,7 @@
 """Define claims: a quantity at every width, its exponent in theory, and the verdict on the measured exponent.
 
 A claim's exponent is fitted on the wider half of the widths.  At width n, a relative correction c/n to the leading
-power shifts the local exponent by about c/n.  On the wider half, the shift is below MARGIN, which every verdict allows.
+power shifts the local exponent by about c/n.  Every verdict allows a shift of MARGIN, which covers all but large c.
 
     equal       passes if the theory's exponent is within `critical` standard errors + MARGIN of the fitted exponent
     at most     passes if the fitted exponent exceeds the bound by no more than this tolerance

@@ -50,7 +50,7 @@ def exponents(found: dict[str, Any], quantity: str = "linearisation") -> Host:
 
 
 def interval(values: Any) -> tuple[float, float]:
-    """Return (mean, half the 95 % interval) of independent values by Student's t, or infinity for a single value."""
+    """Return (mean, half the 95 % interval, by Student's t) of independent values; half is inf for a single value."""
     from scipy.special import stdtrit
 
     a, S = np.asarray(values), len(values)
@@ -87,8 +87,8 @@ def by_class(records: Records) -> list[tuple[str, ...]]:
 def summary(law: Records, controls: Records) -> tuple[Outcome, str]:
     """Return (the verdict on law and controls, a sentence with counts and levels).
 
-    fail: more rejections and divergences than chance explains, or a control that obeys the law.  undecided: some
-    control was undecided or diverged.  Of 3,200 draws that obey the law, one diverged, at its narrowest width.
+    "fail": chance does not explain the rejections and divergences, or a control obeys the law.  Otherwise, "undecided":
+    a control was undecided or diverged.  Of 3,200 draws that obey the law, one diverged, at its narrowest width.
     """
     from scipy.stats import binom
 

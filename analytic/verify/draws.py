@@ -1,14 +1,14 @@
 """Draw random networks to test the law of width, and controls that violate the law.
 
-A draw is a network of any width, with data, a loss and training settings.  The law (Lee et al. 2019, Theorem 2.1) holds
-at rates below the critical rate.  For the network f and its linearisation f_lin, trained in the same way,
+A draw is a network whose width is free, with data, a loss and training settings.  The law (Lee et al. 2019, Theorem
+2.1) holds at rates below the critical rate.  For the network f and its linearisation f_lin, trained in the same way,
 
     sup_t |f_t - f_lin,t| = O(n^-1/2)
 
 Both outputs are centred, f - f_0, so that the initial residual is the same for all seeds and widths.  This reduces the
-scatter of the exponents to a third.  Both networks use the same J', so errors in it would not show; `backward` checks
-J' by differences of f.  `JUDGED` lists other distances that fall at least as fast as n^-1/2: the movements of kernel
-and weights and, in NTK parametrization, the distances of kernel and outputs from infinite width.
+scatter of the exponents to a third.  Training of f and f_lin uses the same J', so errors in J' would not show.
+`backward` checks J' by finite differences.  `JUDGED` lists other distances that fall at least as fast as n^-1/2: the
+movements of kernel and weights and, in NTK parametrization, the distances of kernel and outputs from infinite width.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ REGIMES: dict[str, Parametrization] = {
 }  # fmt: skip
 NO_WIDTH, ANOTHER, FACTOR = "rate without the width", "another theta_0", "jvp times 3/2"
 CONTROLS = ("muP", "mean field", NO_WIDTH, ANOTHER, FACTOR)
-"""Changes that violate the law, so that the test must reject all of them.
+"""Changes that violate the law.  The test must reject each of them.
 
 In muP and mean field, features move at every width.  NO_WIDTH is the standard parametrization with one rate for all
 widths and only five steps, because even this control obeys the law once all networks have learnt.  ANOTHER
@@ -65,7 +65,7 @@ N_TEST = 4
 
 @dataclass(frozen=True)
 class Draw:
-    """A network of any width, its data, and its training.
+    """A random network whose width is still free, its data, and its training.
 
     body : "dense", or convolutions of sequences followed by "flatten" or "pool".  fraction : the rate relative to the
     critical rate.  regime : a key of REGIMES.  seed : for data, labels and weights.  control : one of CONTROLS, or "".
@@ -168,7 +168,7 @@ def record(control: str, draw: int, *, seed: int = 0, widths: Sequence[int] = WI
 
 
 def gate(draw: Draw, widths: Sequence[int] = WIDTHS) -> dict[str, Any]:
-    """Train rounds of networks until the law is accepted or rejected on the wider half of the widths; return a record.
+    """Train up to ROUNDS rounds of networks, until the test on the wider half of the widths decides; return a record.
 
     The law is also rejected if one of JUDGED falls more slowly than n^-1/2, or if J' is off by more than BACKWARD.
     """
@@ -203,7 +203,7 @@ def backward(draw: Draw, width: int, rng: np.random.Generator, step: float = 1e-
     """Return {tensor: relative error of (J' u) d against u' (f(theta + h d) - f(theta - h d)) / 2h}, d in that tensor.
 
     u, d : random, with |d| = 1 so that no pre-activation moves far.  The median over three d is used because one d can
-    cross a kink of phi.  A gradient that is halved, omitted or never computed has an error of 1/2 or 1 in any tensor.
+    cross a kink of phi.  If a tensor's gradient is halved, its error is 1/2; if its gradient is omitted, 1.
     """
     net, (x, _, _) = draw.network(width), draw.data()
     theta = net.init(rng)

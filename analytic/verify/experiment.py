@@ -48,7 +48,7 @@ def default_members(width: int) -> int:
 def ensemble_size(widths: Sequence[int]) -> tuple[int, int]:
     """Return (width, members) of the ensemble for z-scores: the largest width up to 256, or the smallest of all widths.
 
-    With n/2 members (16 to 128), the finite-width error O(1/n) is only O(n^-1/2) of the sample's standard error.
+    With n/2 members (16 to 128), the finite-width error O(1/n) is only a fraction O(n^-1/2) of the standard error.
 
     >>> ensemble_size(WIDTHS), ensemble_size((16, 32, 64))
     ((256, 128), (64, 32))
@@ -201,9 +201,9 @@ def _study(bench: _Bench, count: dict[int, int], claims: Sequence[Claim], critic
 
 
 def _learning_rate(bench: _Bench, ntk: Host, stages: Sequence[tuple[int, int, int]]) -> float:
-    """Return LR times the analytic kernel's stability bound, but at most 0.8 times that of networks up to 128 units.
+    """Return the least of LR times the analytic kernel's stability bound and 0.8 times each narrow network's bound.
 
-    stages : (width, members, role) of all networks.  Without the minimum, some of the narrow networks would diverge.
+    stages : (width, members, role) of all networks.  With only the first, some networks of width <= 128 would diverge.
     """
     own = []
     for width, members, role in stages:

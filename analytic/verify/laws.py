@@ -37,7 +37,7 @@ from minintk.training.train import train
 
 
 def orders(seed: int) -> Iterator[Finding]:
-    """Check that a frozen tangent kernel causes an error O(1/n), and the hierarchy with O3, O4 an error O(1/n^2)."""
+    """Check that the final kernel has an error O(1/n) if frozen, and O(1/n^2) in the hierarchy with O3 and O4."""
     N, E, widths = 8, 96, (64, 128, 256)
     x = np.random.default_rng(0).standard_normal((N, 64))
     x *= 8 / np.linalg.norm(x, axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Check the laws of muP: features, steps, weight decay and stable rates do not depend on width or depth."""
+"""Check the laws of muP: neither the sizes of features and steps nor stable learning rates depend on the width."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def laziness(seed: int) -> Iterator[Finding]:
 
 
 def coordinates(seed: int) -> Iterator[Finding]:
-    """Check that features, their changes and every weight's first step keep their size as the width grows."""
+    """Check that features, their changes and each weight matrix's first step keep their size as the width grows."""
     x, y = digits(dtype=np.float32).subset(32, np.random.default_rng(seed)).one_hot()
     for optimizer in (SGD(lr=0.1), Adam(lr=0.01)):
         at: Any = {"loss": mse, "optimizer": optimizer, "widths": (64, 128, 256, 512)}
@@ -120,7 +120,7 @@ def depth(seed: int) -> Iterator[Finding]:
 
 
 def furthest(law: str, check: CoordinateCheck) -> Finding:
-    """Return the coordinate check's verdict, with the row whose exponent is furthest from 0."""
+    """Return a finding with the check's verdict and with the row whose exponent is furthest from 0."""
     rows = [row for row in check.rows if row.quantity in ("h", "dh", "dW") and not (row.at_most and row.fit)]
     row = max(rows, key=lambda row: abs(row.fit.exponent) if row.fit else np.inf)
     measured = f"{row}".replace("-", "−") + f" (|{row.quantity}| of {row.name})"
@@ -186,11 +186,11 @@ def transfer(seed: int) -> Iterator[Finding]:
 
 
 REGRET = 2.0
-"""Allowed ratio of losses.  Seeds differ by a factor up to 1.5; a best rate that moves as 1/n costs a factor 5."""
+"""Allowed ratio of losses.  It varies by a factor of up to 1.5 between seeds; a best rate that moves as 1/n gives 5."""
 
 
 def kept(law: str, found: Transfer) -> Finding:
-    """Check that the best rate at one width costs at most a factor REGRET at the other widths."""
+    """Check that the best rate at one width increases the loss at other widths by at most a factor of REGRET."""
     verdict: Outcome = "undecided" if found.untrained else "pass" if found.regret <= REGRET else "fail"
     shift = f"best rate: 2^({found.shift}) a doubling".replace("-", "−")
     return Finding(law, f"1, ≤ {REGRET:g}", f"{found.regret:.2f}; {shift}", verdict)
@@ -214,7 +214,7 @@ def muon(seed: int) -> Iterator[Finding]:
 
 
 def sharpnesses(seed: int) -> Iterator[Finding]:
-    """Check that the sharpness after 30 steps does not depend on width, nor does the stability bound 2 / sharpness."""
+    """Check that neither the sharpness after 30 steps nor the stability bound 2 / sharpness depends on the width."""
     x, y = digits().on_sphere().subset(20, np.random.default_rng(seed)).parity()
     widths = (128, 256, 512, 1024)
 

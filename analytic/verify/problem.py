@@ -35,7 +35,7 @@ w_std^2 : 2 for ReLU and its like (He et al. 2015), 1.5 if phi is bounded (Lee e
 """
 
 KINKED = (s.ReLU, s.LeakyReLU, s.Abs)
-"""Activations whose phi' jumps.  Kernel movement and linearisation errors can fall only as n^-1/2 instead of n^-1."""
+"""Activations whose phi' jumps.  Their kernel movement and linearisation error may fall as n^-1/2, not as n^-1."""
 
 
 def network_spec(activation: str, width: int, depth: int) -> s.Sequential:

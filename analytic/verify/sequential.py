@@ -13,8 +13,8 @@ z_i = Phi^-1(1 - p_i) is standard normal, and the rounds combine into one statis
     Z_k = (z_1 + ... + z_k) / sqrt(k),    cov(Z_j, Z_k) = sqrt(j / k) for j <= k
 
 so P(Z_k > CRITICAL for any k <= ROUNDS) = LEVEL, exactly for normal exponents (Pocock 1977).  The rounds spend .0022,
-.0018, .0014, .0012, .0010, .0009, .0008, .0007 of LEVEL.  Among D draws that obey the law, false rejections are thus at
-most Binomial(D, LEVEL).  The same applies to passes among D controls with b >= PASSED_BELOW.
+.0018, .0014, .0012, .0010, .0009, .0008, .0007 of LEVEL.  Of D draws that obey the law, the number that is rejected is
+thus at most Binomial(D, LEVEL).  The same applies to passes among D controls with b >= PASSED_BELOW.
 
 A relative correction c/n to the leading power shifts the slope over n ... 4n by .54 c/n, so MARGIN covers c < .09 n.
 """
