@@ -1,4 +1,4 @@
-"""Propagate planes of pixel pairs at one offset through all layers with Numba (`pip install minintk[fast]`).
+"""Propagate planes of pixel pairs through the leading layers with Numba (`pip install minintk[fast]`).
 
 `follow` takes the steps, and the numbers of the pixels for every step, from `analytic.fast.offsets`.  It is compiled
 once for each precision.  It has no code for particular networks or activations, and calls activations by address

@@ -150,7 +150,7 @@ def prepared_bytes(plan: ImagePlan, inputs: Examples, images: int) -> int:
 
 
 def field_bytes(plan: ImagePlan, pairs: int) -> int:
-    """Return the bytes of fields while this many pairs of images pass through the layers."""
+    """Return how many bytes the fields of `pairs` pairs of images need on their way through the layers."""
     host, number = on_host(plan.layout.xp), 8 if plan.recorded else plan.layout.number
     field = pairs * number * prod(plan.field_grid) ** (1 if plan.layout.diagonal else 2)
     piece = min(field, BYTES_PER_PIECE + field // plan.field_grid[0]) if host else field  # at least a line of pixels

@@ -4,7 +4,7 @@ For pixels p of x and p' of x', with pre-activations u, u' of variances q, q' an
 
     D = E (u - u')^2 / 2 = (q + q') / 2 - K >= 0              Theta, the tangent kernel; None if not requested
 
-D is linear in K, so sums over windows act on D in the same way.  D is exactly 0 for equal pixels, and gives the angle
+D is linear in q, q' and K, so sums over windows act on D as on K.  D is exactly 0 for equal pixels, and gives the angle
 between u and u' without cancellation.  Outside the image, u = 0; if u' = 0 but u is inside, D = q / 2.
 
 Variances pass through all layers first, in float64 (`Pixels`).  Then the distances of a few pairs of images follow

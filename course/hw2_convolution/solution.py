@@ -39,7 +39,7 @@ def placed(u, a, c, stride):
 
 # END SOLUTION
 def conv(x, W, b, stride, pad):
-    """Map images x, W (k, m, C, n), b (n,) to images with n channels and a cache."""
+    """Map images x, with W (k, m, C, n) and b (n,), to images with n channels.  Return them with a cache."""
     # BEGIN SOLUTION
     V = W if KERNEL == "correlation" else W[::-1, ::-1]
     X = padded(last(x), pad)

@@ -63,8 +63,8 @@ def largest_singular_value(
 ) -> Array:
     """Return the norm of a linear map, () or (E,), by Lanczos steps from start : ([E], *shape).
 
-    ndims : the number of axes of shape.  clear : stop after 3 steps if the estimate is below `clear`.  In a test on 400
-    tangent kernels, 3 steps found a fraction of 0.54 to 1 of the squared norm.
+    ndims : the number of axes of shape.  clear : stop after 3 steps if the estimate is below `clear`.  For the
+    maps J' of 400 networks, the square of the estimate after 3 steps was 0.54 to 1 times |J'|^2.
     """
     xp, last = array_namespace(start), tuple(range(-ndims, 0))
     size = prod(start.shape[start.ndim - ndims :])

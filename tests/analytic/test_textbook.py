@@ -101,7 +101,7 @@ def weights(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def chains(draw: st.DrawFn) -> mn.Sequential:
-    """Draw Dense layers with activations between some of them, in Sequentials of any depth."""
+    """Draw one to four Dense layers with an activation between some of them, in nested Sequentials."""
     layers: list[mn.spec.Layer] = []
     for _ in range(draw(st.integers(0, 3))):
         phi = draw(st.sampled_from([mn.ReLU(), mn.Erf(), mn.Identity()]))

@@ -35,7 +35,7 @@ CLIPPED: list[tuple[mn.spec.Activation, float, float, float, float, float]] = [
 
 
 def clipped_dual(phi: mn.spec.Activation, q: float, q2: float, p: float) -> tuple[Any, Any]:
-    """Return p' and E phi'(u) phi'(u') by integrals over u. E[phi(u') | u] is a sum of normal integrals."""
+    """Return p' and E phi'(u) phi'(u') by integrals over u. E[phi(u') | u] is in closed form."""
     kinks = [mp.mpf(t) for t in pointwise(phi).kinks]
     low, high = (pointwise(phi).phi(np, np.array(t)).item() for t in pointwise(phi).kinks)
     slope = (mp.mpf(high) - mp.mpf(low)) / (kinks[1] - kinks[0])

@@ -56,7 +56,7 @@ def measured(alpha: float, beta: float, lr: float, steps: int = 300_000) -> dict
 def at_the_best_width(alpha: float, beta: float, noise: float) -> dict[str, float]:
     """Return the exponents of the least loss and of the best width, between budgets of 1e8 and 1e10.
 
-    noise : factor of the SGD noise, which is added to the loss of gradient flow.
+    noise : the coefficient of the SGD noise.  This term is added to the loss of gradient flow.
     """
     spectrum, found = an.power_law(alpha, beta, 10**11), []
     lam, h = spectrum[0].eigenvalue, spectrum[0].multiplicity

@@ -63,7 +63,7 @@ def deep_tanh(x: np.ndarray[Any, Any], depth: int) -> tuple[float, float]:
 def test_the_error_is_a_bound_in_the_chaotic_phase() -> None:
     """In the chaotic phase, the error exceeds the sum of the layers' own errors, because roundings are amplified.
 
-    `Kernel.error` includes them, and is a bound.
+    `Kernel.error` includes the amplified roundings, and is a bound.
     """
     k, x = chaotic(mn.Tanh(), 50)
     with mp.workdps(40):

@@ -63,7 +63,7 @@ def test_without_claims_the_calls_would_be_repeated(tmp_path: Path, monkeypatch:
 
 
 def test_a_part_is_a_filter_on_calls(tmp_path: Path) -> None:
-    """Three parts make each call of the grid once. The part that completes the sweep writes the results."""
+    """Together, three parts make each call of the grid once. The part that completes the sweep writes the results."""
     made: list[int] = []
 
     def counted(a: int) -> dict[str, Any]:
