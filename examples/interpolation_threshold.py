@@ -4,8 +4,8 @@
 
 In Samarin et al. 2022, tables 1 and 2, the network of width 1 has P = 60,941 weights for N = 60,000 equations.  Least
 squares is least accurate at N = rank J, the largest N at which every example is still fitted (double descent).  As N
-rises to this value, additional examples reduce the accuracy.  A small LeNet has the paper's ratio P / N = 1.016 on 867 digits or
-1,960 images of MNIST. We compare this network with a network of twice the width on growing numbers of images.  At width
+rises to this value, additional examples reduce the accuracy.  A small LeNet has the paper's ratio P / N = 1.016 on 867
+digits or 1,960 images of MNIST.  We compare it with a network of twice the width on more and more images.  At width
 1 the accuracy dips when N passes the rank of J. Because of dead and redundant units this rank is about two thirds of P.
 At width 2 the accuracy rises with N throughout.
 """

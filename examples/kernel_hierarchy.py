@@ -4,9 +4,9 @@
 
 Networks with two hidden layers of width n learn eight examples by gradient flow until t = 2.  The targets are
 f(theta_0) + 1 and f(theta_0) - 1, so that all networks start with the same residual.  `mn.hierarchy` of order 2 (Theta
-frozen), 3 (O3 frozen) and 4 (O4 frozen) is compared with the flow of the weights.  Its errors at t = 2 are
-|Theta_hierarchy - Theta| / |Theta_0| and |f_hierarchy - f|, averaged geometrically over seeds.  Each pair of neighbouring widths gives a local
-exponent, with a 95 % interval over seeds.
+frozen), 3 (O3 frozen) and 4 (O4 frozen) is compared with the flow of the weights.  Its errors at t = 2 are |Theta_hier
+- Theta| / |Theta_0| and |f_hier - f|, averaged geometrically over seeds.  Pairs of neighbouring widths give local
+exponents, with 95 % intervals over seeds.
 
 For ReLU, O3 and O4 are derivatives of a single linear piece of the network.  Training moves about sqrt(n) units across
 their kinks, and each of these units changes the kernel by a term of order 1/n with random sign.  Their sum is of order

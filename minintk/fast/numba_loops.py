@@ -292,7 +292,7 @@ def add_gradient(product: int, x: Any, frame: Any, before: Any, u: Any, stride: 
 def column_sums(a: Any, shift: Any, b: Any, other: Any, floor: Any, total: Any) -> None:
     """Add (sum_i A_i, sum_i A_i (b_i - other)) to total : (2, L), float64; A = a - shift if b - other > floor, else 0.
 
-    a, b : (M C,), rows of C numbers.  shift, other : (L,), C numbers repeated L / C times.  Row j is added to part j mod (L / C) of total.
+    a, b : (M C,), rows of C numbers.  shift, other : (L,), C numbers repeated L / C times; the caller adds the parts.
     Blocks of 64 terms are summed in the precision of `a`, as accurately as NumPy's pairwise sums.
     """
     part, L, zero = np.empty((2, shift.size), a.dtype), shift.size, a.dtype.type(0)
