@@ -22,7 +22,7 @@ from analytic.vectors.derivatives import PARAMETERS, scaled
 from minintk import spec as s
 from minintk.arrays import Host
 from minintk.spec import zoo
-from minintk.validate import number, numbers, whole
+from minintk.validate import number, numbers, times, whole
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin
@@ -132,7 +132,7 @@ class _Network(BaseEstimator):  # type: ignore[misc]
         """Centre Y : (N, C), scale it if normalize_y, then factorise the kernel or solve the landmark problem."""
         flat = network(self.depth, self.activation, self.w_std, self.b_std)
         self.kernel_: Kernel = kernel(flat if self.spec is None else self.spec)
-        self._time = getattr(self, "time", inf) * number("lr", getattr(self, "lr", 1.0))
+        self._time = float(times(getattr(self, "time", inf))) * number("lr", getattr(self, "lr", 1.0))
         w = _check_sample_weight(sample_weight, X, dtype=X.dtype)
         if (w < 0).any() or not w.any():
             raise ValueError(f"sample_weight expects numbers >= 0, not all 0, got {w.min()} to {w.max()}: drop some")

@@ -34,10 +34,8 @@ class Gram:
         rows = self.blocks[r]
         if self.stored is not None:
             return to_library(np.array(self.stored[rows, : rows.stop]), self.xp)
-        own = self.of(self.x[rows], None)
-        if not r:
-            return own
-        return self.xp.concat([self.of(self.x[rows], self.x[: rows.start]), own], axis=1)
+        before = [self.of(self.x[rows], self.x[: rows.start])] if r else []
+        return self.xp.concat([*before, self.of(self.x[rows], None)], axis=1)  # also copies a kernel's own array
 
     def product(self, v: Array) -> Array:
         """Return (K + ridge I) v in float64, (n, C)."""

@@ -113,6 +113,8 @@ def solve(
     """
     examples = posterior(kernel, x, y, ridge=(ridge := number("ridge", ridge, zero=True)), kind=kind).ensemble  # copies
     x, y, xp = examples.x, examples.y, array_namespace(examples.x)
+    if x.dtype.kind != "f":
+        raise TypeError(f"solve expects floating-point examples, got {x.dtype}: for kernel matrices use posterior")
     if by not in get_args(By):
         raise ValueError(f"by expects 'cholesky' or 'landmarks', got {by!r}")
     if by != "landmarks" and not (landmarks is None and weight is None):

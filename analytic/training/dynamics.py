@@ -86,12 +86,12 @@ class Dynamics(ABC):
 
     def _gain(self, t: Array, k_test: Array | None = None) -> Array:
         """Return g_t(mu), (T, n), but 0 in exactly zero directions; raise ValueError if unresolved ones matter."""
-        s, rate, latest = self.spectrum, self.lr / len(self.y), float(np.max(t, initial=0.0))
+        s, rate, latest = self.spectrum, self.lr / (1 - getattr(self, "momentum", 0.0)), float(np.max(t, initial=0.0))
         dropped = s.certain and (k_test is None or not s.reaches(k_test))
-        if not dropped and s.zeros and latest * rate * s.resolution > 1:
+        if not dropped and s.zeros and latest * rate * s.resolution > len(self.y):
             raise ValueError(
                 f"the outputs at t = {latest:g} depend on directions that cannot be resolved: {s.remedy()}, "
-                f"or stop before t = {1 / (rate * s.resolution):.2g}"
+                f"or stop before t = {len(self.y) / (rate * s.resolution):.2g}"
             )
         gain = self.gain(to_library(np.atleast_1d(t), array_namespace(self.y)))
         if dropped:

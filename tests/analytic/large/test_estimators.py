@@ -371,6 +371,9 @@ def test_what_is_refused() -> None:
         an.NTKRegressor(landmarks=3).fit(x, y).leave_one_out()
     with pytest.raises(ValueError, match="time=inf, got None, 2"):
         an.NTKRegressor(time=2.0).fit(x, y).leave_one_out()
+    for time in (np.nan, -1.0, "1"):
+        with pytest.raises(ValueError, match="t expects numbers >= 0"):
+            an.NTKRegressor(time=time).fit(x, y)  # type: ignore[arg-type]
     assert an.NTKRegressor().time == inf
 
 

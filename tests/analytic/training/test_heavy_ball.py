@@ -79,6 +79,16 @@ def test_without_momentum_it_is_gradient_descent() -> None:
         np.testing.assert_allclose(ball.predict(t, k_test), plain.predict(t, k_test), rtol=1e-11)
 
 
+def test_late_steps_in_lost_directions_are_refused() -> None:
+    """Late steps are as long as steps of rate lr / (1 - m).  At m = .999, the outputs at this t were wrong by 180 %."""
+    x = np.linspace(-1, 1, 14)
+    k, k_test = np.exp(-((x[:, None] - x) ** 2) / 2), np.exp(-((1.5 - x) ** 2) / 2)[None]
+    y = np.sign(np.sin(7 * x))[:, None]
+    assert np.isfinite(gradient_descent(k, y).predict(5e14, k_test)).all()
+    with pytest.raises(ValueError, match="cannot be resolved"):
+        gradient_descent(k, y, momentum=0.999).predict(5e14, k_test)
+
+
 # ------------------------------------------------------------------------------------------- to rounding
 
 

@@ -129,6 +129,19 @@ def test_std_of_the_posterior(kind: Kind, ridge: float) -> None:
         np.testing.assert_allclose(duplicated.predict(x_test, std=True)[1], std, rtol=1e-6)
 
 
+def test_variances_lost_in_float32_are_zero() -> None:
+    """At points next to training points, a covariance in float32 has no negative variances.  No points are allowed."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((40, 5)).astype(np.float32)
+    near = (x + 1e-4 * rng.standard_normal(x.shape)).astype(np.float32)
+    for one in (
+        an.posterior(KERNEL, x, x[:, :1], ridge=1e-5, kind="ntk"),
+        an.ensemble(KERNEL, x, x[:, :1], ridge=1e-5),
+    ):
+        assert np.all(np.diag(one.predict(near, cov=True)[1]) >= 0)
+        assert one.predict(x[:0], cov=True)[1].shape == (0, 0)
+
+
 @pytest.mark.parametrize("make", [an.ensemble, an.posterior])
 @pytest.mark.parametrize("kind", KINDS)
 def test_std_takes_memory_for_m_times_n(make: Callable[..., Any], kind: Kind) -> None:
