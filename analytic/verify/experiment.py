@@ -173,7 +173,7 @@ def check_settings(
     if seeds is not None:
         whole("seeds", seeds, 2)
     whole("seed", seed, 0)
-    return sorted(set(widths))
+    return sorted({whole("widths", n) for n in widths})
 
 
 def _study(bench: _Bench, count: dict[int, int], claims: Sequence[Claim], critical: float) -> Study:

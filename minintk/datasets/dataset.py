@@ -58,7 +58,7 @@ class Dataset:
         N, labels = len(self.raw), self.labels
         if labels.shape != (N,) or labels.dtype.kind not in "iu":
             raise ValueError(f"labels expect whole numbers, shape ({N},), got {labels.dtype}, shape {labels.shape}")
-        count = len(self.classes) or int(labels.max(initial=0)) + 1
+        count = len(self.classes) or min(int(labels.max(initial=0)) + 1, 10**6)
         if N and (int(labels.min()) < 0 or int(labels.max()) >= count):
             raise ValueError(f"labels expect 0 to {count - 1}, got {int(labels.min())} to {int(labels.max())}")
         if self.image_shape is None and self.raw.ndim == 4:
@@ -218,10 +218,10 @@ class Dataset:
         True
         """
         x = self.flat().x
-        norms = np.linalg.norm(x, axis=1, keepdims=True)
-        if zero := int(np.sum(norms == 0)):
+        if zero := int(np.sum((largest := np.abs(x).max(axis=1, keepdims=True, initial=0)) == 0)):
             raise ValueError(f"{zero} examples of {self.name} are zero and have no direction: leave them out")
-        x = x * (sqrt(x.shape[1]) / norms)
+        x = np.ldexp(x, -np.frexp(largest)[1])  # squares neither overflow nor vanish; divides by powers of two exactly
+        x = x * (sqrt(x.shape[1]) / np.linalg.norm(x, axis=1, keepdims=True))
         return replace(self, raw=x.astype(self.dtype, copy=False).reshape(self.raw.shape))
 
     def _same_features(self, fit: Dataset | None, what: str) -> Dataset:

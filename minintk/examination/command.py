@@ -16,6 +16,7 @@ from minintk.files.reading import read_npz, reading
 from minintk.files.writing import check_folder
 from minintk.lab.cli.options import FAILED, OK, SEED, UNDECIDED, command, option
 from minintk.models.network import Network
+from minintk.validate import whole
 
 EXPECTED = "a network, (net, theta) as of mn.lift, a torch.nn.Module, or a function without arguments that returns one"
 LOSSES = {"mse": mn.mse, "cross-entropy": mn.softmax_cross_entropy}
@@ -53,8 +54,9 @@ def examples(path: str) -> tuple[Any, Any]:
     if not {"x", "y"} <= set(arrays):
         raise ValueError(f"{path} expects arrays x and y, got {', '.join(arrays)}: {remedy}")
     x, y = arrays["x"], arrays["y"]
-    y = np.eye(int(y.max()) + 1)[y] if y.dtype.kind in "iu" and y.ndim == 1 else y.reshape(len(y), -1)
-    return x.astype(np.float32), y.astype(np.float32)
+    if y.dtype.kind in "iu" and y.ndim == 1:
+        y = np.eye(int(y.max(initial=0)) + 1)[[whole("a class in y", n, 0) for n in y]]
+    return x.astype(np.float32), y.astype(np.float32).reshape(len(y), -1)
 
 
 @command(

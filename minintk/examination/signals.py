@@ -56,11 +56,8 @@ def apart(f: Array) -> float:
 
 def drawn(net: Network, theta: Array) -> bool:
     """Return True if theta looks like a draw of `net.init`: mean and size of every tensor within 6 standard errors."""
-    for tensor in net.layout.tensors:
-        a, std = to_host(theta[net.layout.slices[tensor.name]]).astype(np.float64), tensor.row.std
-        if max(abs(a.mean()), abs(rms(a) - std)) > 6 * std / np.sqrt(a.size) + 1e-6 * std:
-            return False
-    return True
+    parts = ((to_host(theta[net.layout.slices[t.name]]).astype(np.float64), t.row.std) for t in net.layout.tensors)
+    return all(max(abs(a.mean()), abs(rms(a) - s)) <= 6 * s / np.sqrt(a.size) + 1e-6 * s for a, s in parts)
 
 
 def uneven(x: Array) -> float:

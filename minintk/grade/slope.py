@@ -44,9 +44,9 @@ def exponent(
     """
     from scipy.special import stdtrit
 
-    number("level", level)
+    number("1 - level", 1 - number("level", level))
     whole("budget", budget, 4)
-    if theory == against:
+    if not abs(theory - against) > 0:
         raise ValueError(f"against expects another exponent than theory's, got {against} for both")
     rng, half = generator(rng), abs(against - theory) / 2
     values: list[list[float]] = [[] for _ in widths]
@@ -77,11 +77,11 @@ def slope_interval(x: Sequence[float], values: Any, confidence: float = 0.95) ->
     """
     from scipy.special import stdtrit
 
-    number("confidence", confidence)
+    number("1 - confidence", 1 - number("confidence", confidence))
     v = np.asarray(values, dtype=np.float64)
-    if v.ndim != 2 or len(v) != len(x) or v.size < 3 or not np.all(v > 0):
+    if v.ndim != 2 or len(v) != len(x) or len({*x}) < 2 or v.size < 3 or not np.all((v > 0) & (v < np.inf)):
         raise ValueError(f"values expects positive numbers, ({len(x)}, S), got shape {v.shape}: give a row for each x")
-    p, q = np.repeat(np.log(np.asarray(x, dtype=np.float64)), v.shape[1]), np.log(v).ravel()
+    p, q = np.repeat(np.log([number("x", one) for one in x]), v.shape[1]), np.log(v).ravel()
     p -= p.mean()
     b = p @ q / (p @ p)
     rest = q - q.mean() - b * p

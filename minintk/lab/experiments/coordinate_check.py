@@ -160,7 +160,7 @@ class CoordinateCheck:
             wide = max(len(kind), *map(len, names))
             rows = [(name, *(texts.get((q, name), "") for q in pair)) for name in names]
             for first, left, right in [(kind, *map("|{}|".format, pair)), *rows]:
-                lines.append(f"{first:<{wide}}  {left:<32}{right}".rstrip())
+                lines.append(f"{first:<{wide}}  {left:<34}{right}".rstrip())
             lines.append("")
         may = ", but |h| of the outputs, which may fall" if falls else ""
         may += "; more networks decide, by seeds= or budget=" if self.verdict == "undecided" else ""

@@ -26,7 +26,7 @@ class Costs:
         for name in calls[0] if calls else ():
             values = [call[name] for call in calls]
             if name not in NO_SIZES and all(isinstance(v, (int, float)) and 0 < v < 1e300 for v in values):
-                columns.append(np.log(values))
+                columns.append(np.log(np.array(values, float)))
                 powers.append(2.0 if name in WIDTHS else float(all(isinstance(v, int) for v in values)))
             elif len(kinds := {*map(repr, values)}) <= 10:  # one coefficient per value
                 columns += [np.array([repr(v) == kind for v in values], float) for kind in sorted(kinds)]

@@ -69,13 +69,13 @@ class Table:
     @property
     def diverged(self) -> np.ndarray[Any, Any]:
         """A boolean array with the shape of the grid, True for each run that raised FloatingPointError."""
-        return np.array([DIVERGED in result for result in self.results]).reshape(self.shape)
+        return np.array([isinstance(result.get(DIVERGED), str) for result in self.results]).reshape(self.shape)
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Write one line per run, with its grid point and the values that it returned.  Lists are written as JSON."""
         names = dict.fromkeys(name for result in self.results for name in result)
         text = io.StringIO(newline="")
-        lines = csv.DictWriter(text, [*self.grid, *names])
+        lines = csv.DictWriter(text, [*(dict.fromkeys(self.grid) | names)])
         lines.writeheader()
         for point, result in zip(self.points, self.results):
             plain = {name: json.dumps(v) if isinstance(v, (list, dict)) else v for name, v in result.items()}

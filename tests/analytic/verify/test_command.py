@@ -333,8 +333,10 @@ def test_a_run_is_determined_by_its_seed() -> None:
 
 @pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
 def test_every_activation_runs(activation: str) -> None:
-    found = verify.run(widths=(8, 16), depth=1, activations=(activation,), seeds=2)
+    """Widths may be a NumPy array; settings are written as plain numbers."""
+    found = verify.run(widths=2 ** np.arange(3, 5), depth=1, activations=(activation,), seeds=2)  # type: ignore[arg-type]
     assert found.studies[activation].linearised < 1e-9
+    assert json.loads(json.dumps(found.settings))["widths"] == [8, 16]
 
 
 def wrong_kernel(self: Kernel, x: Array) -> Both:

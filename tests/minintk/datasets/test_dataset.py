@@ -61,6 +61,7 @@ def test_parity_is_plus_one_for_even() -> None:
         (np.ones((2, 3)), np.zeros(2), {}, ValueError, "labels expect whole numbers"),
         (np.ones((2, 3)), np.array([0, 5]), {"classes": ("a", "b")}, ValueError, "0 to 1, got 0 to 5"),
         (np.ones((2, 3)), np.array([0, -1]), {}, ValueError, "got -1"),
+        (np.ones((2, 3)), np.array([0, 2**63], np.uint64), {}, ValueError, "0 to 999999, got 0 to 9223372036854775808"),
         (np.array([[1.0], [np.nan]]), np.zeros(2, int), {}, ValueError, "NaN or infinite"),
         (np.ones((2, 3), int), np.zeros(2, int), {}, TypeError, "float32 or float64"),
         (np.ones(2), np.zeros(2, int), {}, ValueError, r"\(N, d\)"),
@@ -204,6 +205,9 @@ def test_on_sphere() -> None:
     data = small().on_sphere()
     assert data.x.shape == (12, 4, 5, 2)
     assert np.allclose((data.x**2).sum(axis=(1, 2, 3)), 40)
+    for dtype, scale in ((np.float64, 1e200), (np.float64, 1e-200), (np.float32, 1e25), (np.float32, 1e-30)):
+        x = Dataset((scale * np.array([[3.0, 4.0], [0.0, -2.0]])).astype(dtype), np.zeros(2, int)).on_sphere().x
+        np.testing.assert_allclose(x, np.sqrt(2) * np.array([[0.6, 0.8], [0.0, -1.0]]), rtol=1e-6)
 
 
 def test_shifts_are_translations_with_zeros_moving_in() -> None:

@@ -90,6 +90,9 @@ def test_wrong_files_are_refused(place: Any, capsys: Any) -> None:
     np.savez(place / "x.npz", a=np.ones(3))
     assert call(place, "net") == USAGE
     assert "arrays x and y" in capsys.readouterr().err
+    np.savez(place / "x.npz", x=np.ones((4, 3)), y=np.array([-1, 1, -1, 1]))
+    assert call(place, "net") == USAGE
+    assert "a class in y expects a whole number >= 0, got" in capsys.readouterr().err
     (place / "x.npz").write_bytes(b"nothing")
     assert call(place, "net") == USAGE
     assert "np.savez" in capsys.readouterr().err

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import linregress
 from scipy.stats import t as student
 
-from minintk.grade import Assignment, Exercise, Values, slope_interval, with_experiment
+from minintk.grade import Assignment, Exercise, Values, exponent, slope_interval, with_experiment
 
 WIDTHS = (64, 128, 256)
 
@@ -32,6 +32,23 @@ def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
 def test_other_values_are_refused(values: object) -> None:
     with pytest.raises(ValueError, match="give a row for each x"):
         slope_interval(WIDTHS, values)
+
+
+@pytest.mark.parametrize("x", [(0, 1, 2), (-1, 1, 2), (1, 2, np.inf)])
+def test_variables_that_have_no_logarithm_are_refused(x: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match="x expects a finite number > 0"):
+        slope_interval(x, np.ones((3, 2)))
+
+
+def test_probabilities_that_are_none_are_refused() -> None:
+    with pytest.raises(ValueError, match="give a row for each x"):
+        slope_interval((8, 8, 8), np.ones((3, 2)))
+    with pytest.raises(ValueError, match="1 - confidence expects"):
+        slope_interval(WIDTHS, np.ones((3, 2)), confidence=2.0)
+    with pytest.raises(ValueError, match="1 - level expects"):
+        exponent(lambda n, rng: 1 / n, theory=-1.0, against=-0.5, level=3.0)
+    with pytest.raises(ValueError, match="against expects another exponent"):
+        exponent(lambda n, rng: 1 / n, theory=-1.0, against=np.nan)
 
 
 def test_an_experiment_takes_a_fifth_of_the_points() -> None:

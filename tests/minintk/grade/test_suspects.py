@@ -188,3 +188,10 @@ def test_a_rounded_result_is_no_factor_of_1() -> None:
     expected, got = re.findall(r"(?:expected|got) ([\d.]+)", said)
     assert expected != got
     assert "somewhere" not in str(compare("y", 1.3 * right + 1, right))
+
+
+@pytest.mark.parametrize("got", [np.empty(0), np.ones(3), np.array(["relu"])])
+@pytest.mark.parametrize("want", [True, "relu"])
+def test_arrays_are_neither_strings_nor_truth_values(got: Any, want: Any) -> None:
+    assert not compare("f", got, want).passed
+    assert compare("f", np.array(want)[()], want).passed

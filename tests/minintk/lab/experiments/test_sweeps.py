@@ -155,6 +155,17 @@ def test_a_table_as_csv(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_results_may_have_any_name(tmp_path: Path) -> None:
+    """A result "diverged" is a value unless it is a message. A result named after an axis shares its column."""
+    table = mn.sweep(lambda width: {"width": width, "diverged": False}, {"width": [1, 2**70]}, store=tmp_path / "runs")
+    assert table.diverged.tolist() == [False, False]
+    assert table["diverged"].tolist() == [False, False]
+    table.to_csv(tmp_path / "runs.csv")
+    assert (tmp_path / "runs.csv").read_text(encoding="utf-8").splitlines() == [
+        "width,diverged", "1,False", f"{2**70},False",
+    ]  # fmt: skip
+
+
 def test_a_table_for_pandas(tmp_path: Path) -> None:
     table = mn.sweep(diverging, {"lr": [0.5, 2.0], "seed": [1, 2]}, store=tmp_path / "runs", together="seed")
     frame = pytest.importorskip("pandas") and table.to_pandas()
