@@ -90,13 +90,15 @@ def on_vectors(layer: s.Layer) -> s.Layer:
     Raises UnsupportedLayer if a layer distinguishes pixels or positions, e.g. zero padding and some kinds of attention.
     """
     match layer:
-        case s.Convolution():
-            if layer.kernel_size not in (1, (1, 1)) and layer.padding != "circular":
-                raise UnsupportedLayer(
-                    f"{layer!r} pads with zeros or leaves the edge out, so pixels at the edge have a variance of their "
-                    'own: take padding="circular", which is what the middle of a large image sees'
-                )
+        case s.Convolution(kernel_size=1 | (1, 1)) | s.Convolution(padding="circular"):
             return s.Dense(layer.channels, w_std=layer.w_std, b_std=layer.b_std, b_init=layer.b_init)
+        case s.GlobalAvgPool() | s.MaskedAvgPool() | s.Flatten() | s.AvgPool(padding="valid" | "circular"):
+            return s.Identity()
+        case s.Convolution() | s.AvgPool(normalize_edges=False):
+            raise UnsupportedLayer(
+                f"{layer!r} pads with zeros or leaves the edge out, so pixels at the edge have a variance of their "
+                'own: take padding="circular", which is what the middle of a large image sees'
+            )
         case s.GlobalSelfAttention():
             if layer.scaling != "linear" or layer.zeta != "softmax" or layer.masked:
                 raise UnsupportedLayer(
@@ -105,7 +107,7 @@ def on_vectors(layer: s.Layer) -> s.Layer:
                 )
             out = s.Dense(layer.channels, w_std=layer.w_std, b_std=layer.b_std)
             return s.Sequential(s.Dense(layer.heads * layer.sizes[1]), out)
-        case s.GlobalAvgPool() | s.Flatten() | s.AvgPool(padding="valid"):
+        case s.AvgPool():
             return s.Identity()
         case s.LayerNorm() if -1 in layer.over:
             return s.LayerNorm(eps=layer.eps)

@@ -49,14 +49,14 @@ class Maps:
 
     def pairs(self, q: float, p: Host) -> tuple[Host, Host, Host]:
         """Return P(q, p), chi and A(x, x') for angles p (K,) between 0 and 1, at variance q."""
-        tau = np.stack([np.zeros_like(p), np.full_like(p, 0.5)])  # Theta = 0 and Theta = q, in units of 2 q
+        tau = np.stack([np.zeros_like(p), np.full_like(p, 0.5 * max(q, 1.0) / q)])  # Theta / (2 q), as in `_variance`
         twice = np.stack([p, p])
         scratch, index = Scratch(np, np.dtype(np.float64), twice.size), np.zeros(twice.size, dtype=np.int64)
         rows, coefficients = run_rows(self.program, RowState(np.array([q, q]), np.zeros(2)))
         state = Listing(scratch, index, index + 1, twice.ravel(), 1 - twice.ravel(), tau.ravel())
         run_pairs(self.program, state, coefficients)
         theta = 2 * float(rows.q[0]) * np.asarray(state.tau).reshape(2, -1)
-        return state.p[: p.size], (theta[1] - theta[0]) / q, theta[0]
+        return state.p[: p.size], (theta[1] - theta[0]) / max(q, 1.0), theta[0]
 
 
 def roundings(program: Program, inputs: Examples) -> float:
@@ -73,11 +73,11 @@ def roundings(program: Program, inputs: Examples) -> float:
 
 @lru_cache(maxsize=4096)
 def _variance(program: Program, q: float) -> tuple[float, float, float]:
-    rows = RowState(np.array([q, q]), np.array([0.0, q]))
+    rows = RowState(np.array([q, q]), np.array([0.0, max(q, 1.0)]))  # for tiny q, Theta = q would be lost in rounding
     try:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             after = run_rows(program, rows)[0]
     except FloatingPointError:  # raised by a quadrature
         return inf, inf, inf
-    found = float(after.q[0]), float(after.theta[1] - after.theta[0]) / q, float(after.theta[0])
+    found = float(after.q[0]), float(after.theta[1] - after.theta[0]) / max(q, 1.0), float(after.theta[0])
     return found if all(map(isfinite, found)) else (inf, inf, inf)

@@ -94,8 +94,7 @@ def hierarchy(
         raise ValueError(f"x expects the training points of y first, 1 <= N <= M, got N = {N}, M = {M}")
     check_targets(loss, y, (N, net.outputs), theta0)
     _check_memory(net, theta0, M, memory)
-    system = Hierarchy(net, theta0, x, N, order)
-    return OnDemand(_moments(system, y, settings), "mn.hierarchy(...)")
+    return OnDemand(_moments(Hierarchy(net, theta0, x, N, order), y, settings), "mn.hierarchy(...)")
 
 
 def _moments(system: Hierarchy, y: Array, settings: FlowSettings) -> Iterator[Moment]:

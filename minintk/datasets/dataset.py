@@ -157,8 +157,7 @@ class Dataset:
         """Shift each image by its own (dy, dx), uniform from -max_shift to max_shift, and fill the gaps with 0."""
         check_generator("rng", rng)
         shift = Shift(whole("max_shift", max_shift, 0, min(self._image_shape()[:2]) - 1))
-        moved = shift(self.images().raw, shift.draw(len(self), rng))
-        return replace(self, raw=moved.reshape(self.raw.shape))
+        return replace(self, raw=shift(self.images().raw, shift.draw(len(self), rng)).reshape(self.raw.shape))
 
     def standardise(self, *, fit: Dataset | None = None) -> Dataset:
         """Return the data set of (x - mean) / std, with one mean and std per channel of an image, or per feature.

@@ -50,7 +50,7 @@ def _follow(layer: Bound, name: str, w: Weights, x: Array, found: dict[str, Pass
         b = [_follow(child, inner, w, x, found) for inner, child in _children(layer, name)]
         h, _ = layer.kind.of(layer, b, ())
     else:
-        h, _ = layer(w, x)
+        (h, _), name = layer(w, x), layer.tensors[0].name.rpartition(".")[0] or name if layer.tensors else name
     if layer.tensors:
         found[name] = Passage(x, h)
     return h
@@ -62,7 +62,7 @@ def leaves(layer: Bound, name: str = "") -> Iterator[tuple[str, Bound]]:
     for inner, child in inside:
         yield from leaves(child, inner)
     if layer.tensors and not inside:
-        yield name, layer
+        yield layer.tensors[0].name.rpartition(".")[0] or name, layer
 
 
 def _children(layer: Bound, name: str) -> Iterator[tuple[str, Bound]]:

@@ -5,7 +5,7 @@
     Gaussian                     multiplier std (sqrt(fan_in) + sqrt(fan_out)), the |W| of a large Gaussian matrix
 
 For a convolution, h and z are whole images, of the same size as in the network.  A bias is treated as a (1, n) matrix,
-so |W| is its Euclidean norm.  See Yang, Simon, Bernstein 2023, condition 1.
+and a grouped convolution as a matrix of its windows.  See Yang, Simon, Bernstein 2023, condition 1.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ def update_alignment(net: Network, theta0: Array, theta: Array, x: Array) -> dic
         if not bool(xp.all(features > 0)):
             raise ValueError(f"update_alignment expects features that are not all zero, but those before {weight} are")
         z, _ = acting(layer, moved[weight], h)
-        size = xp.sqrt(xp.sum(z * z, axis=tuple(range(theta.ndim - 1, z.ndim))))
+        size = xp.sqrt(xp.sum(z * z, axis=tuple(range(-len(layer.parameters.W.shape), 0))))
         found[weight] = size / (norms[weight] * features)
     return found
 

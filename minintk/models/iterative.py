@@ -53,7 +53,7 @@ class Moved:
         if getattr(self.probe, "ndim", 0) < 2 or self.probe.shape[0] == 0:
             raise ValueError(f"Moved(probe=...) expects some inputs (n, *input_shape), got {self.probe!r}")
         object.__setattr__(self, "probe", own(self.probe))
-        object.__setattr__(self, "drawn", {})  # {outputs: u}, so that u is drawn and moved to a GPU only once
+        object.__setattr__(self, "_drawn", {})  # {outputs: u}, so that u is drawn and moved to a GPU only once
 
     def __repr__(self) -> str:
         return f"Moved({self.fraction:g}, probe {tuple(self.probe.shape)}, seed={self.seed})"
@@ -61,7 +61,7 @@ class Moved:
     def features(self, model: Model, theta: Array) -> Array:
         """Return the tangent features J(theta)' u : ([E], P)."""
         f, J = model.forward(theta, self.probe)
-        xp, drawn = array_namespace(f), vars(self)["drawn"]
+        xp, drawn = array_namespace(f), vars(self)["_drawn"]
         if f.shape[-1] not in drawn:
             u = np.random.default_rng(self.seed).standard_normal(f.shape[-2:])
             drawn[f.shape[-1]] = to_library(u.astype(str(f.dtype)), xp)

@@ -44,7 +44,7 @@ class Jacobian(ABC):
     def contract(self, other: Jacobian, kernel: Contraction) -> Array:
         """Return J S J_other' as `kernel` specifies, with a backward and a forward sweep per row of J_other."""
         (N, C), (M, _), xp = self.outputs, other.outputs, array_namespace(self.like)
-        columns = []
+        k = xp.zeros((*self.lead, N, C, M, C) if kernel.full else (*self.lead, N, M), dtype=self.like.dtype)
         for row in range(M * C):
             u = xp.zeros((*self.lead, M * C), dtype=self.like.dtype)
             u[..., row] = 1
@@ -52,9 +52,11 @@ class Jacobian(ABC):
             other.pull(u.reshape((*self.lead, M, C)), v)
             if kernel.S is not None:
                 v *= to_library(kernel.S.astype(str(v.dtype)), xp)
-            columns.append(self.push(v))
-        full = xp.stack(columns, axis=-1).reshape((*self.lead, N, C, M, C))
-        return full if kernel.full else xp.einsum("...ncmc->...nm", full)
+            if kernel.full:
+                k[..., row // C, row % C] = self.push(v)
+            else:
+                k[..., row // C] += self.push(v)[..., row % C]
+        return k
 
     @property
     def lead(self) -> tuple[int, ...]:

@@ -239,11 +239,10 @@ class Network(Model):
         return other
 
     def members(self, which: slice) -> Network:
-        if self.keys is not None and self.keys.ndim == 2:
-            return self._masked(self.keys[which])
-        if all(a.ndim == 1 for a in self.statistics.values()):
+        keys = self.keys if self.keys is None or self.keys.ndim == 1 else self.keys[which]
+        if keys is self.keys and all(a.ndim == 1 for a in self.statistics.values()):
             return self
-        return self._with({name: a[which] if a.ndim == 2 else a for name, a in self.statistics.items()})
+        return self._with({name: a[which] if a.ndim == 2 else a for name, a in self.statistics.items()}, keys)
 
     def check(self, theta: Array, x: Array) -> None:
         super().check(theta, x)

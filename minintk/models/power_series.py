@@ -158,7 +158,7 @@ def _(layer: s.Activation, xp: Any, x: Series) -> tuple[Series, Series]:
         case s.Polynomial(coef):
             p = horner(tuple(n * c for n, c in enumerate(coef))[1:] or (0.0,), xp, x[:-1])
         case s.RectifiedMonomial(n):  # p = n x^(n - 1) where x_0 > 0
-            p = [scaled(n * (x0 > 0), c) for c in horner((0.0,) * (n - 1) + (1.0,), xp, x[:-1])]
+            p = [scaled(n, scaled(x0 > 0, c)) for c in horner((0.0,) * (n - 1) + (1.0,), xp, x[:-1])]
         case s.Hermite(n):  # p = sqrt(n) h_{n-1}
             p = [scaled(sqrt(n), c) for c in hermite(max(0, n - 1), xp, x[:-1])]
         case _:

@@ -29,7 +29,7 @@ class Shift:
     fill: float = 0.0
 
     def __post_init__(self) -> None:
-        whole("Shift(pixels=...)", self.pixels, 0)
+        object.__setattr__(self, "pixels", whole("Shift(pixels=...)", self.pixels, 0))
         if not np.isfinite(self.fill):
             raise ValueError(f"Shift(fill=...) expects a finite number, got {self.fill!r}")
 
@@ -47,7 +47,7 @@ class Shift:
     def __call__(self, x: Array, draws: Array) -> Array:
         """Return x[n, i - dy_n, j - dx_n], with `fill` outside the image.  draws : (N, 2)."""
         self.check(tuple(x.shape[1:]))
-        xp, s = array_namespace(x), int(self.pixels)
+        xp, s = array_namespace(x), self.pixels
         N, H, W, C = x.shape
         padded = xp.full((N, H + 2 * s, W + 2 * s, C), float(self.fill), dtype=x.dtype)
         padded[:, s : s + H, s : s + W] = x
@@ -66,7 +66,7 @@ class Batches:
         self, x: Array, y: Array, batch_size: int | None, rng: np.random.Generator | None, augment: Shift | None
     ) -> None:
         if batch_size is not None:
-            whole("batch_size", batch_size, high=x.shape[0])
+            batch_size = whole("batch_size", batch_size, high=x.shape[0])
         if augment is not None:
             if not isinstance(augment, Shift):
                 raise TypeError(f"augment expects mn.Shift(...), got {augment!r}")

@@ -58,7 +58,7 @@ class StepDecay(Schedule):
 
     def __post_init__(self) -> None:
         number("StepDecay(lr=...)", self.lr)
-        whole("StepDecay(every=...)", self.every)
+        object.__setattr__(self, "every", whole("StepDecay(every=...)", self.every))  # small integers overflow
         if number("StepDecay(factor=...)", self.factor) > 1:
             raise ValueError(f"StepDecay(factor=...) expects a number <= 1, got {self.factor!r}")
 
@@ -86,7 +86,7 @@ class Cosine(Schedule):
 
     def __post_init__(self) -> None:
         number("Cosine(lr=...)", self.lr)
-        whole("Cosine(steps=...)", self.steps)
+        object.__setattr__(self, "steps", whole("Cosine(steps=...)", self.steps))
         if number("Cosine(final=...)", self.final, zero=True) > self.lr:
             raise ValueError(f"Cosine(final=...) expects a number from 0 to lr = {self.lr:g}, got {self.final!r}")
 
@@ -113,7 +113,7 @@ class WarmUp(Schedule):
     then: float | Schedule
 
     def __post_init__(self) -> None:
-        whole("WarmUp(steps=...)", self.steps)
+        object.__setattr__(self, "steps", whole("WarmUp(steps=...)", self.steps))
         if not isinstance(self.then, Schedule):
             number("WarmUp(then=...)", self.then)
 

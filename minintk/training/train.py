@@ -145,7 +145,7 @@ class OnDemand(Iterator[Result]):
 
 def snapshots(run: Descent, steps: int, every: int, resume: State | None) -> Iterator[Snapshot]:
     """Yield the snapshots of a run, computed on demand.  Raise ValueError if `resume` is already past `steps`."""
-    whole("every", every)
+    every = whole("every", every)
     if resume is not None:
         run.restore(resume)
     if run.step > steps:
@@ -272,9 +272,9 @@ def check_state(state: State, theta: Array, memory: Array | None, anchors: Mappi
 
 
 def _form(theta: Array, memory: Array | None, anchors: Mapping[str, Array]) -> str:
-    """Return the shapes of a state's arrays and the dtype of theta as text."""
+    """Return the shapes of a state's arrays and the dtype of theta as text; anchors without E, as members may share."""
     momentum = "no momentum" if memory is None else f"momentum {tuple(memory.shape)}"
-    others = {name: tuple(a.shape) for name, a in sorted(anchors.items())}
+    others = {name: tuple(a.shape[a.shape[:1] == theta.shape[:-1] :]) for name, a in sorted(anchors.items())}
     return f"theta {tuple(theta.shape)} {theta.dtype} and {momentum}" + (f", anchors {others}" if others else "")
 
 
@@ -285,7 +285,7 @@ def member_slices(model: Model, theta: Array, N: int) -> list[slice]:
     E, P = theta.shape
     member = theta.dtype.itemsize * (2 * N * model.footprint[0] + 3 * P)
     limit = THRESHOLDS.ensemble_bytes
-    size = E if E * member <= limit else max(1, min(-(-E // cores()), limit // member))
+    size = max(1, E if E * member <= limit else min(-(-E // cores()), limit // member))
     return [slice(i, min(i + size, E)) for i in range(0, E, size)]
 
 

@@ -231,8 +231,8 @@ def test_slope_of_hardswish() -> None:
 
 
 PLANTS: dict[str, tuple[Any, str, str, str, str]] = {
-    "slope of unequal units": (Maps, "pairs", "(theta[1] - theta[0]) / q", "theta[1] - theta[0]", "kernels"),
-    "tau of one input": (Maps, "pairs", "np.full_like(p, 0.5)", "np.full_like(p, 1.0)", "kernels"),
+    "slope of unequal units": (Maps, "pairs", "(theta[1] - theta[0]) / max(q, 1.0)", "theta[1] - theta[0]", "kernels"),
+    "tau of one input": (Maps, "pairs", "np.full_like(p, 0.5 *", "np.full_like(p, 1.0 *", "kernels"),
     "added Theta in chi_1": (maps_module, "_variance", "(after.theta[1] - after.theta[0])", "(after.theta[1])", "tanh"),
     "dQ/dq without Q/q": (Maps, "chi_q", "return 1 + ", "return ", "tanh"),
     "derivative in sqrt(q)": (Maps, "chi_q", "/ HALF_WIDTH", "/ (2 * HALF_WIDTH)", "tanh"),
@@ -284,9 +284,33 @@ def test_extreme_starts_reach_the_fixed_point(start: float, phi: mn.Layer) -> No
     assert an.phase(spec, start=start).q == pytest.approx(an.phase(spec).q, rel=1e-11)
 
 
+@pytest.mark.parametrize(
+    ("w_std", "phi", "chi"), [(0.8, mn.Erf(), 0.64 * 4 / np.pi), (1.0, mn.ReLU(), 0.5), (2**0.5, mn.ReLU(), 1.0)]
+)
+@pytest.mark.parametrize("b_std", [0.5, 1.0, 3.0])
+def test_slopes_where_trained_biases_exceed_the_variance(w_std: float, phi: mn.Layer, chi: float, b_std: float) -> None:
+    """Biases add b^2 to Theta.  With Theta(x, x) = q = 1e-16, chi was a multiple of 2.2 instead of 0.5."""
+    block = mn.Sequential(mn.Dense(64, w_std=w_std, b_std=b_std, b_init="zeros"), phi)
+    found = an.phase(block, start=1e-12)
+    assert (found.chi_1, found.chi) == pytest.approx((chi, chi), rel=1e-13)
+    assert found.name == ("critical" if chi == 1 else "ordered")
+
+
+def test_averages_of_equal_pixels_are_the_pixel() -> None:
+    conv = mn.Conv2d(8, 3, padding="circular", w_std=1.5, b_std=0.3)
+    want = an.phase(mn.Sequential(conv, mn.Tanh()))
+    same = mn.AvgPool(2, stride=1, padding="same", normalize_edges=True)
+    for pool in (mn.AvgPool(2, stride=1, padding="circular"), same, mn.AvgPool(2)):
+        found = an.phase(mn.Sequential(conv, mn.Tanh(), pool))
+        assert (found.q, found.c, found.chi_1) == (want.q, want.c, want.chi_1)
+    sequence = mn.Conv1d(8, 3, padding="circular", w_std=1.5, b_std=0.3)
+    assert an.phase(mn.Sequential(sequence, mn.Tanh(), mn.MaskedAvgPool())).q == want.q
+
+
 def test_refusals() -> None:
-    with pytest.raises(UnsupportedLayer, match="circular"):
-        an.phase(mn.Sequential(mn.Conv2d(8), mn.ReLU()))
+    for layers in ((mn.Conv2d(8), mn.ReLU()), (mn.Dense(8), mn.ReLU(), mn.AvgPool(2, padding="same"))):
+        with pytest.raises(UnsupportedLayer, match="circular"):
+            an.phase(mn.Sequential(*layers))
     with pytest.raises(UnsupportedLayer, match="Sign has an infinite chi_1"):
         an.phase(mn.Sequential(mn.Dense(8), mn.Sign()))
     with pytest.raises(UnsupportedLayer, match="scaling"):

@@ -36,6 +36,17 @@ def test_leaves_are_the_layers_with_weights() -> None:
     assert [name for name, _ in leaves(NET.layers)] == ["0", "1.branch.1", "3"]
 
 
+def test_layers_of_attention_have_the_names_of_their_tensors() -> None:
+    net = mn.Network(mn.Sequential(mn.GlobalSelfAttention(8, heads=2), mn.GlobalAvgPool(), mn.Dense(2)), (5, 4))
+    theta = net.init(np.random.default_rng(0))
+    weights = {t.name.removesuffix(".W") for t in net.layout.tensors}
+    assert {name for name, _ in leaves(net.layers)} == weights == {"0.in.0", "0.in.1", "0.output", "2"}
+    assert weights <= trace(net, theta, np.ones((1, 5, 4))).keys()
+    norms = mn.diagnostics.spectral_norms(net, mn.diagnostics.spectrally_normalised(net, theta))
+    for name, norm in norms.items():
+        assert norm == pytest.approx(mn.diagnostics.natural_norms(net)[name], rel=1e-3)
+
+
 def test_a_model_around_a_network_is_refused() -> None:
     theta = NET.init(np.random.default_rng(0))
     with pytest.raises(TypeError, match="give the network inside it"):

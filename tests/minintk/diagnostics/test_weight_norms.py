@@ -199,6 +199,9 @@ def test_alignment_is_for_each_member() -> None:
         for name, value in sp.update_alignment(net, theta[e], after[e], x).items():
             assert together[name][e] == pytest.approx(float(value), rel=1e-2)
             assert 0 < value <= 1.001
+    shared = sp.update_alignment(net, theta, after[0], x)  # members with different starts and one end
+    for name, value in sp.update_alignment(net, theta[1], after[0], x).items():
+        assert shared[name][1] == pytest.approx(float(value), rel=1e-2)
 
 
 @pytest.mark.parametrize("parametrization", [mn.NTK(), mn.SpectralMuP()], ids=repr)

@@ -66,6 +66,31 @@ def test_a_run_is_repeated_resumed_and_cut_by_members_with_the_same_masks(tmp_pa
     np.testing.assert_allclose(run.history.last["test_loss"], mn.mse(NET(run.theta, X), Y), rtol=1e-12)  # no masks
 
 
+@pytest.mark.parametrize("N", [16, 2048])
+@pytest.mark.parametrize("keys", [None, 8])
+def test_an_ensemble_behind_frozen_batchnorm_keeps_its_masks(N: int, keys: int | None) -> None:
+    """With 2,048 examples, members train in several slices. Slices of frozen networks once had no masks."""
+    spec = mn.Sequential(mn.Dense(64), mn.BatchNorm(), mn.ReLU(), mn.Dropout(0.5), mn.Dense(1))
+    net, rng = mn.Network(spec, (8,)), np.random.default_rng(0)
+    x, y, theta = rng.standard_normal((N, 8)), np.ones((N, 1)), net.init(rng, ensemble=8)
+    frozen = net.calibrate(theta, x)
+    masked = frozen.with_dropout(rng, ensemble=keys)
+    found, _ = mn.train(masked, theta, x, y, loss=mn.mse, optimizer=mn.SGD(0.1), steps=1)
+    np.testing.assert_allclose(found.f, masked(theta, x), rtol=1e-9, atol=1e-12)
+    assert np.abs(found.f - frozen(theta, x)).max() > 0.1
+    part = masked.members(slice(2, 5))
+    np.testing.assert_allclose(part(theta[2:5], x), masked(theta, x)[2:5], rtol=1e-9, atol=1e-12)
+
+
+def test_test_outputs_of_a_frozen_network_keep_its_statistics(tmp_path: Path) -> None:
+    spec = mn.Sequential(mn.Dense(6), mn.BatchNorm(), mn.Tanh(), mn.Dropout(0.5), mn.Dense(2))
+    net, rng = mn.Network(spec, (3,)), np.random.default_rng(0)
+    theta = net.init(rng)
+    frozen = net.calibrate(theta, 3 * X)
+    run = mn.fit(frozen.with_dropout(rng), theta, X, Y, **HOW, steps=2, test=(X, Y))
+    np.testing.assert_allclose(run.history.last["test_loss"], mn.mse(frozen(run.theta, X), Y), rtol=1e-12)
+
+
 def test_what_is_refused() -> None:
     theta, masked = NET.init(np.random.default_rng(0)), NET.with_dropout(np.random.default_rng(0), ensemble=2)
     with pytest.raises(ValueError, match=r"with_dropout\(rng, ensemble=E\)"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import inf
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -50,3 +51,23 @@ def test_reach_is_the_largest_rate(K: float) -> None:
 def test_other_rules_have_none() -> None:
     with pytest.raises(TypeError, match=r"reach expects every=K, a number, got \(1, 5\)"):
         _ = mn.IterativelyLinearized(NET, np.zeros(NET.size), (1, 5)).reach
+
+
+def test_members_that_share_a_start_resume() -> None:
+    net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))
+    rng, x, y = np.random.default_rng(0), np.eye(3), np.ones((3, 1))
+    model, theta = mn.IterativelyLinearized(net, net.init(rng), 2), net.init(rng, ensemble=4)
+    whole = list(mn.train(model, theta, x, y, loss=mn.mse, optimizer=mn.SGD(0.1), steps=8))
+    for step in (0, 1, 5):
+        *_, rest = mn.train(model, theta, x, y, loss=mn.mse, optimizer=mn.SGD(0.1), steps=8, resume=whole[step].state)
+        np.testing.assert_array_equal(rest.theta, whole[-1].theta)
+
+
+def test_a_rule_that_was_used_belongs_to_the_same_run(tmp_path: Path) -> None:
+    """`Moved` keeps the cotangent that it drew. A second call of `fit` with the same model continues the first."""
+    net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))
+    theta, x, y = net.init(np.random.default_rng(0)), np.eye(3), np.ones((3, 1))
+    model = mn.IterativelyLinearized(net, theta, mn.Moved(0.05, x))
+    for steps in (10, 20):
+        run = mn.fit(model, theta, x, y, loss=mn.mse, optimizer=mn.SGD(0.1), steps=steps, checkpoint=tmp_path)
+    assert [row["step"] for row in run.history.rows][-1] == 20

@@ -171,6 +171,19 @@ def test_a_jacobian_from_outside_has_all_maps(ensemble: int | None) -> None:
     np.testing.assert_allclose(Twice(J).dense(), 2 * J.dense(), rtol=1e-12)
 
 
+def test_a_trace_by_maps_holds_no_full_kernel() -> None:
+    """The default `contract` takes 8 N M bytes for traces.  Full blocks took 2 C^2 times as many."""
+    N, C = 40, 20
+    net = mn.Network(mn.Dense(C), (3,))
+    theta, x = net.init(np.random.default_rng(0)), np.random.default_rng(1).standard_normal((N, 3))
+    J = Twice(net.linearize(theta, x)[1])
+    tracemalloc.start()
+    J.trace_gram(J)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * N * N * C
+
+
 # -------------------------------------------------------------------------------------------------- dense
 
 

@@ -25,7 +25,7 @@ from minintk.models import taylor
 from minintk.models.power_series import expanded
 from minintk.spec.shapes import out_shape
 from minintk.testing import assert_close, roundings
-from tests.kit.strategies import SMOOTH, Case, cases
+from tests.kit.strategies import ACTIVATIONS, MORE, SMOOTH, Case, cases
 from tests.kit.thinned import few
 
 Array = np.ndarray[Any, Any]
@@ -241,6 +241,14 @@ def test_calibrated_batch_normalisation() -> None:
     assert exponent(frozen, theta0, x, 2, rng.standard_normal(net.size), (0.02, 0.01)) == pytest.approx(3, abs=0.15)
     with pytest.raises(mn.UnsupportedLayer, match=r"freeze them first, net = net\.calibrate"):
         mn.Taylor(net, theta0, 2)(theta0, x)
+
+
+@pytest.mark.parametrize("phi", ACTIVATIONS + MORE, ids=repr)
+def test_activations_keep_float32(phi: mn.Layer) -> None:
+    net = mn.Network(mn.Sequential(mn.Dense(4), phi, mn.Dense(1)), (3,))
+    theta, x = net.init(np.random.default_rng(0), dtype="float32"), np.eye(3, dtype=np.float32)
+    model = mn.Taylor(net, theta, 2)
+    assert model(theta, x).dtype == mn.ntk(model, theta, x).dtype == np.float32
 
 
 @pytest.mark.parametrize("name", IMAGES)

@@ -51,6 +51,13 @@ def test_t_is_the_sum_of_the_rates(lr: Schedule, steps: int) -> None:
     assert lr.t(steps) == pytest.approx(fsum(lr(s) for s in range(steps)), rel=1e-12, abs=1e-15)
 
 
+def test_steps_may_be_small_integers_of_numpy() -> None:
+    """Their products overflowed: t was -7949 instead of 35000.5."""
+    assert mn.WarmUp(np.int32(50000), 1.0).t(60000) == 35000.5  # type: ignore[arg-type]
+    assert mn.Cosine(1.0, np.uint8(200)).t(100) == mn.Cosine(1.0, 200).t(100)  # type: ignore[arg-type]
+    assert mn.StepDecay(1.0, np.uint8(3))(300) == mn.StepDecay(1.0, 3)(300)  # type: ignore[arg-type]
+
+
 @given(schedules, st.integers(0, 30))
 def test_a_schedule_from_outside_needs_the_rate_only(lr: Schedule, steps: int) -> None:
     class Mine(Schedule):
