@@ -291,7 +291,7 @@ def on_start(app: Any, config: Any) -> None:
 
 
 def on_source(app: Any, page: str, source: list[str]) -> None:
-    """Redirect links to pages in course/ to their copies on the site. Sphinx calls this for each page that it reads."""
+    """Redirect links to copied pages to their copies on the site. Sphinx calls this for each page that it reads."""
     home = (DOCS / page).parent
 
     def link(found: re.Match[str]) -> str:
@@ -299,7 +299,7 @@ def on_source(app: Any, page: str, source: list[str]) -> None:
         name = target.relative_to(ROOT).as_posix() if target.is_relative_to(ROOT) else ""
         return f"]({os.path.relpath(DOCS / COPIED[name], home)})" if name in COPIED else found[0]
 
-    source[0] = re.sub(r"\]\(((?:\.\./)+course/[^)\s]+\.md)\)", link, source[0])
+    source[0] = re.sub(r"\]\(((?:\.\./)+[^)\s]+\.md)\)", link, source[0])
 
 
 def on_page(app: Any, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
