@@ -270,7 +270,7 @@ def spread(a: Array, b: Array, prior: Array, eps: float) -> Array:
         c = prior + a @ b.T
         c = (c + c.T) / 2
         variance, i = xp.diagonal(c), xp.arange(c.shape[0])
-        rounding = (variance < 0) & (variance > -max(1e-10, 100 * eps) * xp.max(xp.abs(prior), initial=0.0))
+        rounding = (variance < 0) & (variance > -max(1e-10, 100 * eps) * (xp.max(xp.abs(prior)) if c.size else 0))
         c[i, i] = xp.where(rounding, xp.zeros_like(variance), variance)
         return c
     variance = prior + xp.sum(a * b, axis=1)

@@ -40,7 +40,7 @@ SLOWER = [
     (NETWORKS, "minintk/fast/conv_gram.py", "step = max(1, a.shape[-2] * n // windows.K)", "step = n"),
     (NETWORKS, "minintk/models/jacobian.py", "if not isinstance(other, NetworkJacobian) or", "if True or"),
     (NETWORKS, "minintk/models/empirical.py", "range(i if x2 is None else 0, M, size)", "range(0, M, size)"),
-    (NETWORKS, "minintk/training/train.py", "size = E if E * member <= limit else", "size = 1 if E else"),
+    (NETWORKS, "minintk/training/train.py", "size = max(1, E if E * member <= limit else", "size = max(1, 1 if E else"),
     (NETWORKS, "minintk/large/least_squares.py", "cho_factor(k.T,", "cho_factor(k.T.copy(),"),
     (NETWORKS, "minintk/doors.py", "getattr(undisturbed(partial(import_module, module)), name)", "otherwise"),
 ]  # fmt: skip
