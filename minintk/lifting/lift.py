@@ -84,7 +84,7 @@ def weighed(
     """Return the network and theta from its arrays.  constants : names of arrays that must not be a layer's weights."""
     pieces, statistics = dict[str, Array](), dict[str, Array]()
     for slot, group in pairs(net, state, layout):
-        arrays = {key: turned(array(a), slot.order, layout) for key, (_, a) in group.items()}
+        arrays = {key: turned(array(a), slot.order_of(key), layout) for key, (_, a) in group.items()}
         for key, a in arrays.items():
             want = slot.tensors[key].shape if slot.tensors else (slot.features,)
             if tuple(a.shape) != want:

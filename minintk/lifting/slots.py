@@ -56,6 +56,10 @@ class Slot:
     order: Any
     alone: bool
 
+    def order_of(self, key: str) -> Any:
+        """Return `order` for arrays whose first axis lists the layer's inputs: not for the bias of a Dense."""
+        return self.order if key == "weight" or not self.tensors else None
+
     def takes(self, keys: set[str]) -> bool:
         """Return True if `keys` are the names of the layer's arrays."""
         if self.tensors:
@@ -185,7 +189,7 @@ def turned(a: Array, order: Any, layout: Axes, *, back: bool = False) -> Array:
     xp, turn = array_namespace(a), layout == "torch" and a.ndim > 1
     if turn and not back:
         a = xp.moveaxis(a, (0, 1), (-1, -2))
-    if order is not None and (a.ndim > 1 or tuple(a.shape) == order.shape):
+    if order is not None and tuple(a.shape[:1]) == order.shape:
         a = xp.take(a, xp.asarray(np.argsort(order) if back else order), axis=0)
     return xp.moveaxis(a, (-1, -2), (0, 1)) if turn and back else a
 

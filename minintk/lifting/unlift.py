@@ -37,12 +37,12 @@ def unlift(net: Network, theta: Array, state: Mapping[str, Any], *, layout: Axes
         if isinstance(slot.layer, s.BatchNorm):
             if not net.statistics:
                 raise ValueError(f"unlift expects the statistics of layer {slot.name}: net = net.calibrate(theta, x)")
-            then = frozen(slot, {key: turned(array(a), slot.order, layout) for key, (_, a) in group.items()})
+            then = frozen(slot, {key: turned(array(a), slot.order_of(key), layout) for key, (_, a) in group.items()})
             if any(np.any(to_host(a).astype(theta.dtype) != to_host(net.statistics[at])) for at, a in then.items()):
                 mean, r = (net.statistics[f"{slot.name}.{key}"] for key in ("mean", "r"))
                 own = {"weight": r, "bias": -r * mean, "mean": 0 * mean, "var": 0 * mean + 1 - slot.layer.eps}
                 if not {"weight", "bias"} <= set(group):
                     raise ValueError(f"layer {slot.name} has statistics that only a BatchNorm with affine=True takes")
                 own = {key: own[key] for key in group}
-        found |= {group[key][0]: to_host(turned(a, slot.order, layout, back=True)) for key, a in own.items()}
+        found |= {group[key][0]: to_host(turned(a, slot.order_of(key), layout, back=True)) for key, a in own.items()}
     return filled(state, found)

@@ -134,3 +134,21 @@ def test_torch_itself(name: str) -> None:
     assert standin.spec == net.spec
     assert np.array_equal(theta, same)
     assert all(np.array_equal(a, state[at]) for at, a in mn.unlift(net, theta, model.state_dict()).items())
+
+
+@pytest.mark.parametrize("n", [64, 60])
+def test_the_bias_behind_flatten_keeps_its_order(n: int) -> None:
+    """A Dense with as many outputs as flattened features has a bias of the features' shape, in the order of outputs."""
+    layers = mn.Flatten(), mn.Dense(n, b_std=1.0), mn.ReLU(), mn.Dense(10, b_std=1.0)
+    rng = np.random.default_rng(0)
+    state = {
+        "1.weight": rng.standard_normal((n, 64)), "1.bias": rng.standard_normal(n),
+        "3.weight": rng.standard_normal((10, n)), "3.bias": rng.standard_normal(10),
+    }  # fmt: skip
+    net, theta = mn.lift(state, (2, 2, 16), spec=mn.Sequential(*layers))
+    x = rng.standard_normal((3, 2, 2, 16))
+    h = np.moveaxis(x, -1, 1).reshape(3, 64)  # as torch flattens (C, H, W)
+    f = np.maximum(h @ state["1.weight"].T + state["1.bias"], 0) @ state["3.weight"].T + state["3.bias"]
+    np.testing.assert_allclose(net(theta, x), f, rtol=0, atol=1e-12 * np.abs(f).max())
+    back = mn.unlift(net, theta, state)
+    assert all(np.allclose(back[name], a, rtol=1e-14, atol=0) for name, a in state.items())
