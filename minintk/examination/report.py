@@ -19,7 +19,7 @@ from minintk.examination.signals import Signal
 from minintk.examination.widths import WidthLaw
 
 MEANS = {
-    "lazy": "Predict with its linearisation, its tangent kernel or an.kernel(spec): they describe this network.",
+    "lazy": "Predict with its linearisation or tangent kernel (with NTK(), an.kernel(spec)): they describe it.",
     "between": "Treat predictions of its tangent kernel as a first approximation.",
     "rich": "Do not replace the network by its tangent kernel: it learns features.",
     "undecided": "Ask again with more replicates, examples or steps.",

@@ -135,7 +135,7 @@ def grade(
 ) -> Grade:
     """Run the assignment's exercises on a submission, in its own process unless `isolated` is False.
 
-    seed : the instructor's seed.  It draws the variant and every input, and the same seed gives the same grade.
+    seed : the instructor's seed.  It draws the variant and every input, so grades repeat unless a call is too slow.
     hidden : True includes hidden exercises.  only : names of exercises or functions.  told : called with the grade
     after each exercise.  carry : True carries the first error forward, if solution.py is next to the exercises.  A
     later exercise that is right with the solution's function in place of the wrong one then gets half of its points.
