@@ -36,6 +36,7 @@ class Dynamics(ABC):
     """Compute f_t(x) = f_0(x) + Theta(x, X) a_t at any t from one factorisation of Theta(X, X).
 
     Built by `gradient_flow` and `gradient_descent`.  y : (N, C).  full : True if the kernel is (N, C, N, C).
+    momentum : m of gradient descent, or 0 for the flow.
     """
 
     spectrum: Spectrum
@@ -43,6 +44,7 @@ class Dynamics(ABC):
     lr: float
     full: bool
     dtype: Any
+    momentum: float = 0.0
 
     @abstractmethod
     def gain(self, t: Array) -> Array:
@@ -86,7 +88,7 @@ class Dynamics(ABC):
 
     def _gain(self, t: Array, k_test: Array | None = None) -> Array:
         """Return g_t(mu), (T, n), but 0 in exactly zero directions; raise ValueError if unresolved ones matter."""
-        s, rate, latest = self.spectrum, self.lr / (1 - getattr(self, "momentum", 0.0)), float(np.max(t, initial=0.0))
+        s, rate, latest = self.spectrum, self.lr / (1 - self.momentum), float(np.max(t, initial=0.0))
         dropped = s.certain and (k_test is None or not s.reaches(k_test))
         if not dropped and s.zeros and latest * rate * s.resolution > len(self.y):
             raise ValueError(
@@ -160,8 +162,6 @@ class GradientDescent(Dynamics):
 
     (e_t, w_t)' = M^t (1, 0)',    M = [[1 - z, -m], [z, m]],    e_(t+1) = (1 + m - z) e_t - m e_(t-1)
     """
-
-    momentum: float = 0.0
 
     def gain(self, t: Array) -> Array:
         xp, mu, rate = array_namespace(t), self.spectrum.mu, self.lr / len(self.y)

@@ -24,7 +24,7 @@ class Dataset:
 
     raw : (N, d), (N, L, C) or (N, H, W, C), either floats or bytes.  Bytes represent raw / 255.
     labels : (N,), whole numbers.  Example i belongs to classes[labels[i]].
-    classes : the names of the classes, by default "0", "1", ...
+    classes : the names of the classes, by default "0", "1", ..., at most a million.
     image_shape : (H, W, C) if the examples are images, even if they are stored flat.
     dtype : the dtype of `x` if raw contains bytes, otherwise the dtype of raw.
 
