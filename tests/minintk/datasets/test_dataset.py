@@ -208,6 +208,8 @@ def test_on_sphere() -> None:
     for dtype, scale in ((np.float64, 1e200), (np.float64, 1e-200), (np.float32, 1e25), (np.float32, 1e-30)):
         x = Dataset((scale * np.array([[3.0, 4.0], [0.0, -2.0]])).astype(dtype), np.zeros(2, int)).on_sphere().x
         np.testing.assert_allclose(x, np.sqrt(2) * np.array([[0.6, 0.8], [0.0, -1.0]]), rtol=1e-6)
+    x = Dataset(np.array([[3e200, 4e200], [0.0, -2e-200]]), np.zeros(2, int)).on_sphere().x
+    np.testing.assert_allclose(x, np.sqrt(2) * np.array([[0.6, 0.8], [0.0, -1.0]]), rtol=1e-15)
 
 
 def test_shifts_are_translations_with_zeros_moving_in() -> None:
