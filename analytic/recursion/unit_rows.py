@@ -41,7 +41,8 @@ class Rows:
 
     x : the given rows, (N, d).   scale : (N, 1), A / (sqrt(2) |x|), 0 for a row of zeros.   bias : (N, 1), B / sqrt(2),
     or None if B = 0; `rules.Mix` defines A and B.   centre : (d or d + 1,), a point near the mean of the rows' `unit`.
-    single : True if float32 can hold scale.   kept : results of `pick` for all rows, in the precision of x, or None.
+    single : True if float32 can hold scale.   narrow : True if angles between rows and the centre are below about 0.1.
+    kept : results of `pick` for all rows, in the precision of x, or None.
     """
 
     x: Array
@@ -49,6 +50,7 @@ class Rows:
     bias: Array | None
     centre: Array
     single: bool
+    narrow: bool
     kept: tuple[Array, Array] | None = None
 
     def at(self, rows: slice) -> Rows:
@@ -65,7 +67,7 @@ class Rows:
             out[:, -1:] = self.bias[rows]
         return out
 
-    def unit_and_rest(self, rows: Array) -> tuple[Array, Array]:
+    def unit_and_rest(self, rows: Any) -> tuple[Array, Array]:
         """Return `unit` in float64, and the rounding errors of x times scale, which matter for nearly equal rows."""
         xp, d = array_namespace(self.scale), self.x.shape[1]
         high = self.unit(rows, xp.float64)
@@ -79,7 +81,11 @@ class Rows:
         if self.kept is not None and dtype == self.x.dtype:
             return self.kept[0][rows], self.kept[1][rows]
         y = self.unit(rows, dtype, out)
-        y -= xp.astype(self.centre, dtype)
+        if self.narrow:  # y is much shorter than the row, so that rounding errors of `unit` matter
+            high, rest = self.unit_and_rest(rows)
+            y[...] = high - self.centre + rest
+        else:
+            y -= xp.astype(self.centre, dtype)
         return y, xp.vecdot(y, y) / 2
 
     def keep(self) -> Rows:
@@ -148,7 +154,8 @@ def prepare_rows(xp: Any, parts: tuple[Array, ...], norms2: Array, first: Affine
         if bias is not None:
             centre[-1] += xp.sum(bias[at][some])
     centre /= count
+    narrow = float(centre @ centre) > 0.495
     return [
-        Rows(x, scale[at], None if bias is None else bias[at], centre, single)
+        Rows(x, scale[at], None if bias is None else bias[at], centre, single, narrow)
         for x, at in zip(parts, sides, strict=True)
     ]

@@ -21,12 +21,13 @@ TOUR = ROOT / "docs" / "tour.md"
 KINDS = "code", "docstring", "comment", "blank"
 
 LIMITS = {
-    "core": 18_720, "speed": 3_440, "laboratory": 4_000, "course": 2_300, "large": 1_800, "beyond": 3_000,
+    "core": 18_740, "speed": 3_440, "laboratory": 4_000, "course": 2_300, "large": 1_800, "beyond": 3_000,
     "lifting": 1_800, "examination": 1_200,
 }  # fmt: skip
-"""{circle: maximum number of lines}.  The core's limit includes 112 lines for the closed form of Hardtanh, and 160 for
-ends of steep activations.  The limit of "speed" includes 140 lines that compute pairs of vectors on a GPU, two to three
-times as fast.  The limit of "examination" includes 40 for networks that start like the examined network."""
+"""{circle: maximum number of lines}.  The core's limit includes 112 lines for the closed form of Hardtanh, and 180 for
+ends of steep activations and for rows in a narrow cone.  The limit of "speed" includes 140 lines that compute pairs of
+vectors on a GPU, two to three times as fast.  The limit of "examination" includes 40 for networks that start like the
+examined network."""
 
 DEBT: dict[str, int] = {}
 """{circle: number of lines by which it may exceed its limit for now}.  The numbers may only decrease."""

@@ -69,6 +69,16 @@ def test_other_activations(activation: type[mn.spec.Activation], depth: int, b_s
     check(an.kernel(spec).both, spec, np.float64, times=max(1, depth / 3))  # each layer adds its own rounding
 
 
+@pytest.mark.parametrize(("dtype", "distance"), [(np.float64, 1e4), (np.float64, 1e8), (np.float32, 1e4)])
+def test_rows_in_a_narrow_cone(dtype: Any, distance: float) -> None:
+    """A cluster of rows far from the origin has small angles only, to which the rows' rounding must add nothing."""
+    x = (distance * np.array([0.6, 0.8, 0.0]) + np.random.default_rng(0).normal(size=(5, 3))).astype(dtype)
+    for b_std in (0.0, 0.1):
+        spec = chain(mn.Erf, 1, b_std)
+        errors = largest_errors(an.kernel(spec).both(x), exact_kernels(spec, x))
+        assert max(errors) < min(BOUND[dtype], an.kernel(spec).error(x))
+
+
 def test_deep_and_near() -> None:
     """Check thirty layers on an equal pair, angles of 1e-3, 1e-8 and 1e-15, an opposite row and a zero row."""
     x = rows(np.float64)[[0, 1, 2, 5, 8, 9, 15]]
