@@ -14,6 +14,7 @@ variance q.  (Price 1958.)
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import ceil, log1p, log2, sqrt
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from analytic.recursion.interpolation import LARGEST_DEGREE, chebyshev, interpol
 from analytic.recursion.state import Pairs
 from minintk.arrays import Array, to_library
 from minintk.layers.activation import Pointwise
+from minintk.threads import single_threaded_blas
 
 NODES = 10
 """Gauss-Legendre nodes per panel."""
@@ -59,13 +61,35 @@ def slopes(phi: Pointwise, s: float, p: float, nodes: int = NODES) -> tuple[floa
     return float(weights[0] @ (G * G)), float(weights[0] @ (G * G[::-1]))
 
 
+@lru_cache(maxsize=64)
+def coefficients(phi: Pointwise, s: float, p0: float, top: float) -> Array:
+    """Return Chebyshev coefficients of R and S near c = 1, then near c = -1, (K, 4), for p or r up to `top`."""
+    (x, w), high = legendre(40), log1p(top / p0)
+
+    def means(e: Array) -> Array:
+        """Return R(p) = (1/p) int_0^log(e) S p0 exp(t) dt at p = p0 (e - 1), S at p0 (exp(t) - 1)."""
+        at = np.log(e)[:, None] * (1 + x) / 2
+        values = interpolated(S, at.reshape(-1), 0.0, high).reshape((*at.shape, 2))
+        scale = np.log(e) / 2 / np.maximum(np.expm1(np.log(e)), 1e-300)
+        return np.sum(values * (w * np.exp(at))[..., None], axis=1) * scale[:, None]
+
+    with single_threaded_blas():
+        S = chebyshev(np, lambda e: np.array([slopes(phi, s, p0 * (one - 1)) for one in e]), 0.0, high)
+        R = chebyshev(np, means, 0.0, high)
+    part = np.zeros((max(len(R), len(S)), 4))
+    part[: len(R), ::2], part[: len(S), 1::2] = R, S
+    return part
+
+
 class Steep(NamedTuple):
-    """Duals near c = 1 and c = -1.   part : coefficients of R and S, first near c = 1, then near c = -1, times q / v.
+    """Duals of phi near c = 1 and c = -1, at s = sqrt(q).   gain : q / v.
 
     p0 : the unit of p.   top : the duals hold for p or r < top.   opposite : p' at c = -1.   error : relative bound.
     """
 
-    part: Array
+    phi: Pointwise
+    s: float
+    gain: float
     p0: float
     top: float
     opposite: float
@@ -85,27 +109,10 @@ class Steep(NamedTuple):
         total, cut = float(weights[0] @ kernel**2), float(np.max(ends**2)) * np.exp(-(END**2) / 2)
         if not (abs(total - v) + cut < 1e-12 * v):
             return None
-        x, w = legendre(40)
-
-        def both(e: Array) -> Array:
-            return np.array([slopes(phi, s, p0 * (one - 1)) for one in e])
-
-        S = chebyshev(np, both, 0.0, log1p(top / p0))
-
-        def means(e: Array) -> Array:
-            """Return R(p) = (1/p) int_0^log(e) S p0 exp(t) dt at p = p0 (e - 1), S at p0 (exp(t) - 1)."""
-            at = np.log(e)[:, None] * (1 + x) / 2
-            values = interpolated(S, at.reshape(-1), 0.0, log1p(top / p0)).reshape((*at.shape, 2))
-            scale = np.log(e) / 2 / np.maximum(np.expm1(np.log(e)), 1e-300)
-            return np.sum(values * (w * np.exp(at))[..., None], axis=1) * scale[:, None]
-
         few = np.minimum(np.array([1e-3, 1.0, 30.0]) * p0, top)
         off = [abs(a / b - 1) for p in few for a, b in zip(slopes(phi, s, p), slopes(phi, s, p, NODES + 4))]
-        R = chebyshev(np, means, 0.0, log1p(top / p0))
-        part = np.zeros((max(len(R), len(S)), 4))  # R and S near c = 1, then near c = -1
-        part[: len(R), ::2], part[: len(S), 1::2] = R, S
         opposite = (1 - float(weights[0] @ (kernel * kernel[::-1])) / v) / 2
-        return Steep(gain * part, p0, top, opposite, max(SMALL, *off) + s * ROUNDING)
+        return Steep(phi, s, gain, p0, top, opposite, max(SMALL, *off) + s * ROUNDING)
 
     def ends(self, pairs: Pairs) -> list[tuple[Any, Array, Array | None]]:
         """Return positions, p and tau of the pairs near c = 1, and positions, r and tau of the pairs near c = -1."""
@@ -117,11 +124,11 @@ class Steep(NamedTuple):
     def replace(self, pairs: Pairs, ends: list[tuple[Any, Array, Array | None]], odd: bool) -> None:
         """Overwrite the series' results for the pairs in `ends`.   odd : True if phi is odd."""
         xp, p, r = pairs.xp, pairs.p, pairs.r
-        part = to_library(self.part, xp)
         for k, (at, x, tau) in enumerate(ends):
             if not x.shape[0]:
                 continue
-            found = interpolated(part[:, 2 * k : 2 * k + 2], xp.log1p(x / self.p0), 0.0, log1p(self.top / self.p0))
+            part = self.gain * coefficients(self.phi, self.s, self.p0, self.top)[:, 2 * k : 2 * k + 2]
+            found = interpolated(to_library(part, xp), xp.log1p(x / self.p0), 0.0, log1p(self.top / self.p0))
             moved = x * found[:, 0]
             p[at] = moved if k == 0 else self.opposite - moved
             if r is not None:

@@ -13,8 +13,9 @@ from scipy.integrate import quad
 
 import analytic as an
 import minintk as mn
+from analytic.recursion import steep
 from analytic.recursion.interpolation import interpolated
-from analytic.recursion.steep import Steep, graded, slopes
+from analytic.recursion.steep import Steep, coefficients, graded, slopes
 from minintk.layers.activation import Pointwise, pointwise
 
 Array = np.ndarray[Any, Any]
@@ -84,9 +85,10 @@ def test_p_after_is_the_integral_of_the_slope(s: float) -> None:
     found = Steep.of(phi, s, v, 0.5)
     assert found is not None
     for p in (1e-14, 1e-8, 1e-4, found.top):
-        R = interpolated(found.part, np.array([log1p(p / found.p0)]), 0.0, log1p(found.top / found.p0))[0, 0]
+        part = coefficients(phi, s, found.p0, found.top)
+        R = interpolated(part, np.array([log1p(p / found.p0)]), 0.0, log1p(found.top / found.p0))[0, 0]
         whole, _ = quad(lambda x, p=p: slopes(phi, s, p * x)[0], 0, 1, epsabs=0, epsrel=1e-11)
-        assert abs(R / (s * s / v * whole) - 1) < 1e-10
+        assert abs(R / whole - 1) < 1e-10
 
 
 def mean_square(s: float) -> float:
@@ -121,25 +123,45 @@ def test_a_narrow_step_says_that_its_panels_are_wide(narrow: float, most: float)
         return
     p = found.p0 * np.array([1e-3, 1.0, 30.0])
     true = np.array([narrow**2 * slopes(f, 30.0 * narrow, one)[0] for one in p])
-    part = interpolated(found.part, np.log1p(p / found.p0), 0.0, log1p(found.top / found.p0))
-    gain = 900.0 / float(weights[0] @ phi.phi(np, 30.0 * z[0]) ** 2)
-    off = np.max(np.abs(part[:, 1] / (gain * true) - 1))
+    every = coefficients(phi, 30.0, found.p0, found.top)
+    part = interpolated(every, np.log1p(p / found.p0), 0.0, log1p(found.top / found.p0))
+    off = np.max(np.abs(part[:, 1] / true - 1))
     assert off < 3 * found.error < 3 * most
     assert narrow == 1.0 or found.error > 1e-11
 
 
-PLANTED = {
-    "the slope is that of the integral": lambda a: a._replace(part=a.part[:, [0, 0, 2, 2]]),
-    "the other end's numbers": lambda a: a._replace(part=a.part[:, [2, 3, 0, 1]]),
-    "opposite rows as those of an odd phi": lambda a: a._replace(opposite=1.0),
-    "the unit of p is off": lambda a: a._replace(p0=2 * a.p0),
-    "the gain is left out": lambda a: a._replace(part=a.part / 30.0),
+def swapped(*columns: int) -> dict[str, Any]:
+    """Plant an error in the order of the coefficients of R and S at both ends."""
+    return {"coefficients": lambda phi, s, p0, top: coefficients(phi, s, p0, top)[:, columns]}
+
+
+PLANTED: dict[str, dict[str, Any]] = {
+    "the slope is that of the integral": swapped(0, 0, 2, 2),
+    "the other end's numbers": swapped(2, 3, 0, 1),
+    "opposite rows as those of an odd phi": {"opposite": 1.0},
+    "the unit of p is off": {"coefficients": lambda phi, s, p0, top: coefficients(phi, s, 2 * p0, top)},
+    "the gain is left out": {"gain": 1.0},
 }
 
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_error_is_found_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative controls: with each planted error, kernels have large errors."""
-    right = Steep.of
-    monkeypatch.setattr(Steep, "of", staticmethod(lambda *of: PLANTED[name](right(*of))))
+    right, planted = Steep.of, dict(PLANTED[name])
+    if "coefficients" in planted:
+        monkeypatch.setattr(steep, "coefficients", planted.pop("coefficients"))
+
+    def of(*arguments: Any) -> Steep | None:
+        found = right(*arguments)
+        return None if found is None else found._replace(**planted)
+
+    monkeypatch.setattr(Steep, "of", staticmethod(of))
     assert off(mn.Softplus(), 30.0) > 1e-6
+
+
+def test_variances_alone_compute_no_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search for a critical point visits variances up to 1e6, and needs no pairs there."""
+    monkeypatch.setattr(steep, "coefficients", None)
+    assert an.critical(mn.Tanh()) == pytest.approx((1.0, 0.0, 0.0))
+    with pytest.raises(TypeError, match="not callable"):  # control: pairs do need them
+        off(mn.Tanh(), 30.0)
