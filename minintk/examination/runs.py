@@ -79,7 +79,7 @@ class Run:
 def parted(problem: Problem, lr: float, steps: int) -> tuple[Run, list[Snapshot]]:
     """Train the network and its linearisation; return a `Run` with losses and gaps, and the network's snapshots."""
     models, every = (problem.net, Linearized(problem.net, problem.theta)), max(1, steps // POINTS)
-    snaps, rows, diverged, first = list[Snapshot](), list[tuple[float, ...]](), False, np.zeros(0)
+    snaps, rows, diverged, first = list[Snapshot](), list[tuple[float, ...]](), False, np.zeros(1)
     with warnings.catch_warnings(), np.errstate(over="ignore", invalid="ignore"):
         warnings.simplefilter("ignore", RuntimeWarning)  # the report describes rates that are too large
         start, loss, sgd = (problem.theta, problem.x, problem.y), problem.loss, SGD(lr)
@@ -92,10 +92,10 @@ def parted(problem: Problem, lr: float, steps: int) -> tuple[Run, list[Snapshot]
                 snaps += [one] if one.step % every == 0 or one.step == steps else []
         except FloatingPointError:
             diverged = True
-    value, linear, away, come = np.array(rows).T
+    value, linear, away, come = np.array(rows or [(np.inf, np.inf, 0.0, 0.0)]).T  # the first loss can overflow
     far, wanted = max(come.max(), 1e-300), max(float(np.linalg.norm(to_host(problem.y) - first)), 1e-300)
     diverged |= any(a[-1] > 10 * abs(a[0]) for a in (value, linear))
-    return Run(np.arange(len(rows)), value, linear, away / far, far / wanted, diverged), snaps
+    return Run(np.arange(len(value)), value, linear, away / far, far / wanted, diverged), snaps
 
 
 def full_run(problem: Problem, lr: float, steps: int, start: float, *, points: int, hessian: bool) -> Run:

@@ -1,5 +1,6 @@
 """Test runs: the linearisation against its kernel, rates against eigenvalues, sharpness against the diagnostic."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,17 @@ def test_a_rate_beyond_the_bound_is_seen_to_diverge() -> None:
     assert grown.diverged
     assert grown.loss[-1] < 1e9
     assert not parted(one, 0.5 * one.stable_rate(), 60)[0].diverged
+
+
+def test_a_first_loss_that_overflows_is_reported_with_its_cause() -> None:
+    one = problem(mn.Sequential(mn.Dense(2)))
+    theta, x, y = (a.astype(np.float32) for a in (one.theta, X, 1e25 * Y))
+    run, snaps = parted(replace(one, theta=theta, x=x, y=y), 0.1, 10)
+    assert run.diverged
+    assert run.steps.shape == run.loss.shape == (1,)
+    assert not snaps
+    with np.errstate(over="ignore"):
+        assert "the root mean square of the targets is" in str(mn.examine(one.net, theta, x, y, seconds=1))
 
 
 def test_features_moved_are_relative_to_the_start() -> None:
