@@ -242,7 +242,9 @@ def check_floating(name: str, a: Array) -> None:
         remedy = f"fill it, {name}.filled(0.0), or leave out the examples with masked entries"
         raise TypeError(f"{name} expects numbers without a mask, got a numpy.ma.MaskedArray: {remedy}")
     if a.dtype not in (np.float32, np.float64):
-        raise TypeError(f"{name} expects float32 or float64, got {a.dtype}: convert it, {name}.astype(numpy.float64)")
+        labels = "numpy.eye(C)[y] for labels of C classes, or " if name == "y" and a.ndim == 1 else ""
+        how = f"convert it, {labels}{name}.astype(numpy.float64)"
+        raise TypeError(f"{name} expects float32 or float64, got {a.dtype}: {how}")
     device: Any = None if type(a) is np.ndarray else getattr(a, "device", None)
     if hasattr(device, "id") and device.id != (current := type(device)().id):  # Device() is CuPy's current device
         what = f"an array on GPU {current}, the current one, got one on GPU {device.id}"

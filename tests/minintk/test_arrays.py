@@ -110,6 +110,11 @@ def test_check_floating_takes_two_dtypes(dtype: Any) -> None:
     arrays.check_floating("a", np.ones(3, np.float32))
 
 
+def test_class_labels_are_told_to_become_rows() -> None:
+    with pytest.raises(TypeError, match=r"^y expects .* got int64: convert it, numpy\.eye\(C\)\[y\] for labels of C"):
+        arrays.check_floating("y", np.arange(3))
+
+
 def test_check_floating_names_what_is_no_array() -> None:
     for other in (None, 3.0, 1, "x", [1.0], (1.0,)):
         with pytest.raises(TypeError, match=r"^a: expected arrays of one library, NumPy or CuPy, got builtins\."):
