@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import product
+from math import atan2, pi, sqrt
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +75,21 @@ def test_data_that_are_almost_parallel(dtype: Any) -> None:
         d = kernel.diag(exact).ntk
         error = np.abs(kernel.ntk(x)[:, :3] - pairwise) / np.sqrt(np.outer(d, d[:3]))
         assert error.max() < (1e-13 if dtype == np.float64 else 2e-6)
+
+
+def test_nearly_equal_rows_keep_the_digits_of_their_angle() -> None:
+    """Check Theta = 2/pi arctan(2 k / r) + 4 k / (pi r), r^2 = (1 + 2 q)(1 + 2 q') - 4 k^2, with r^2 from fractions.
+
+    At q = 5e15 and an angle of 1e-8, a rounding of one row changes Theta by a relative 1e-9. The other rows keep the
+    centre away from the two.
+    """
+    x = 1e8 * np.array([[0.6, 0.8], [0.6 - 0.8e-8, 0.8 + 0.6e-8], [-0.5, 0.3], [0.2, -0.8]])
+    a, b = ([Fraction(v) for v in row] for row in x[:2].tolist())
+    q, q2, k = (sum(s * t for s, t in zip(*rows, strict=True)) / 2 for rows in ((a, a), (b, b), (a, b)))
+    r = sqrt((1 + 2 * q) * (1 + 2 * q2) - 4 * k**2)
+    want = 2 / pi * atan2(2 * k, r) + 4 * float(k) / (pi * r)
+    got = an.kernel(mn.Sequential(mn.Dense(4), mn.Erf(), mn.Dense(1))).ntk(x)
+    np.testing.assert_allclose([got[0, 1], got[1, 0]], want, rtol=1e-13)
 
 
 def test_results_go_where_they_should(tmp_path: Path) -> None:

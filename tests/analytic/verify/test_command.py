@@ -17,7 +17,7 @@ from analytic.kernels import Both, Kernel
 from analytic.training.gp import Ensemble, ensemble
 from analytic.verify import command, experiment, networks
 from analytic.verify.claims import CLAIMS, Score, critical_z, judge
-from analytic.verify.problem import ACTIVATIONS, N_LINE, N_TEST, N_TRAIN, network_spec, problem
+from analytic.verify.problem import ACTIVATIONS, N_TEST, N_TRAIN, network_spec, problem
 from analytic.verify.report import html
 from minintk.arrays import device_namespace, to_host
 from minintk.diagnostics import kernel_movement, power_law, relative_distance, weight_movement
@@ -459,13 +459,6 @@ def test_an_interrupted_report_leaves_the_old_one(
         verify.write(result, tmp_path / "out")
     assert [file.name for file in tmp_path.rglob("*")] == ["out", "results.json"]
     assert (tmp_path / "out" / "results.json").read_text() == "old"
-
-
-def test_the_arc_stays_on_the_sphere(given: Any) -> None:
-    assert given.line.shape == (N_LINE, 64)
-    np.testing.assert_allclose((given.line**2).sum(axis=1), 64)
-    np.testing.assert_allclose(given.line[0], given.x_test[0])
-    assert any(np.allclose(given.line[-1], x) for x in given.x_test[1:])
 
 
 def test_to_host_is_what_the_report_gets() -> None:

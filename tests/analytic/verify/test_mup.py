@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from analytic.verify import laws
-from analytic.verify.claims import bounded, exponent, overall, refused, score
+from analytic.verify import laws, mup
+from analytic.verify.claims import Finding, bounded, exponent, overall, refused, score
+from minintk.arrays import Host
 from minintk.lab.cli import main
+from minintk.models.network import Network
+from minintk.spec.parametrization import SpectralMuP
 
 WIDTHS = (64, 128, 256, 512)
 
@@ -50,6 +54,26 @@ def test_the_command_writes_what_it_found(tmp_path: Path, capsys: pytest.Capture
 def test_a_law_that_is_not_one_is_refused_before_any_work() -> None:
     with pytest.raises(ValueError, match=r"laws expects some of rates, .* got light"):
         next(laws.run(["rates", "light"]))
+
+
+def test_the_share_that_decays_is_that_of_five_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step multiplies theta by 1 - lr weight_decay. Changes of the gradient have little effect in so few steps.
+
+    In the control, the decay is multiplied by the rates' scales, which differ between tensors.
+    """
+    found: list[Callable[[Network, int], Host]] = []
+
+    def keep(law: str, widths: Sequence[int], shares: Callable[[Network, int], Host]) -> Finding:
+        found.append(shares)
+        return bounded(law, 1.0, 0.0)
+
+    monkeypatch.setattr(mup, "slowest", keep)
+    assert len(list(mup.decay(0))) == 3
+    net = mup.network(16, 10, SpectralMuP(), b_std=0.0)
+    sgd, adam, wrong = (shares(net, 0) for shares in found)
+    np.testing.assert_allclose(sgd, 1 - (1 - 0.01 * 0.1) ** 5, rtol=0.05)
+    np.testing.assert_allclose(adam, 1 - (1 - 0.001 * 0.1) ** 5, rtol=0.05)
+    assert np.abs(wrong / sgd - 1).max() > 0.3
 
 
 @pytest.mark.slow
