@@ -247,6 +247,14 @@ def test_too_many_outputs_are_refused_with_their_bytes() -> None:
         hierarchy(net, net.init(RNG), x, y, loss=mn.mse, times=1.0, memory=2**30)
 
 
+def test_a_network_of_too_many_weights_is_refused_at_a_single_output() -> None:
+    """Displacements have the size of theta, and order 4 has two, d1 and dd2/dt. All else is smaller than theta here."""
+    net = mn.Network(mn.Sequential(mn.Dense(100), mn.Tanh(), mn.Dense(1)), (100,))
+    theta0 = net.init(np.random.default_rng(0))
+    with pytest.raises(MemoryError, match=r"1 outputs .* for kernels of 1 x 1"):
+        hierarchy(net, theta0, np.zeros((1, 100)), np.zeros((1, 1)), loss=mn.mse, times=1.0, memory=2 * theta0.nbytes)
+
+
 def test_a_run_that_nobody_asks_for_says_so() -> None:
     net = mn.Network(SPEC, (3,))
     with pytest.warns(RuntimeWarning, match="nothing was trained"):

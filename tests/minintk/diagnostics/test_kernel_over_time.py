@@ -108,7 +108,8 @@ def test_shares_are_those_of_the_kernel_in_every_parametrization() -> None:
 def test_a_linearised_network_stands_still_and_the_network_does_not() -> None:
     points, x, y = run()
     theta0 = points[0].theta
-    lazy = kernel_over_time(mn.Linearized(NET, theta0), points, x, y, k=K)
+    lazy = kernel_over_time(mn.Linearized(NET, theta0), points, x, y)
+    assert lazy.eigenvalues.shape == lazy.overlap.shape == (4, 5)  # five eigenvectors by default
     assert np.all(lazy.movement == 0)
     np.testing.assert_allclose(lazy.overlap, 1, rtol=1e-12)
     moved = kernel_over_time(NET, points, x, y, k=K)

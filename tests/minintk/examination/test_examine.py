@@ -194,6 +194,8 @@ def test_what_is_foretold_keeps_to_the_seconds_asked_for() -> None:
         assert needed <= seconds * 1.001
         assert 10 < steps <= 200
     assert _afforded(1e6, 0.5, 0.5, 200, 10, 5, 12)[1:4] == (8, 3, True)
+    # ten kernels with rates take 10 s; five runs of 32 steps, of 0.5 s / STEPS each, take the other 10 s
+    assert _afforded(20.0, 0.5, 0.5, 200, 10, 5, 12) == (32, 2, 0, False, 20.0)
     steps, *_, needed = _afforded(1.0, 0.5, 0.5, 200, 10, 5, 12)
     assert steps == 10
     assert needed > 1  # even the fewest steps take longer than the allowed 1 s

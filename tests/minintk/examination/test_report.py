@@ -10,7 +10,9 @@ import pytest
 
 import minintk as mn
 from minintk.examination.examine import examine
+from minintk.examination.judge import Statement
 from minintk.examination.report import MEANS, Report, table
+from minintk.examination.runs import Run
 from minintk.examination.signals import Signal
 
 
@@ -61,6 +63,17 @@ def test_a_report_without_runs(tmp_path: Any) -> None:
     assert "UNDECIDED" in str(empty)
     assert empty.advice == (MEANS["undecided"],)
     assert {p.name for p in empty.write(tmp_path).parent.iterdir()} == {"examine.html", "examine.txt", "examine.json"}
+
+
+@pytest.mark.parametrize(("low", "met", "bound"), [(0.3, 0.2, "0.2"), (0.2, 0.3, "0.2"), (0.9, 0.8, "0.8")])
+def test_the_rate_to_keep_below_is_the_lower_of_the_interval_and_the_run(low: float, met: float, bound: str) -> None:
+    """The bound is below both the replicates' interval and the least rate met in the user's run, which starts at 1."""
+    a = np.ones(2)
+    found = {"rate": Statement("", 1.0, (1.0, 1.0), ""), "safe": Statement("", 1.0, (low, 1.5), "")}
+    run = Run(np.arange(2), a, a, a, 1.0, diverged=False, rates=np.array([1.0, met]))
+    sentence, _ = Report("lazy", "", statements=found, run=run).advice
+    assert f"below {bound}, the low end" in sentence
+    assert ("though it starts at 1" in sentence) == (float(bound) < 0.5)
 
 
 def test_dead_features_are_shown_in_percent() -> None:

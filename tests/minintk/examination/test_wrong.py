@@ -46,6 +46,21 @@ def test_dead_features_and_outputs_that_do_not_tell_examples_apart() -> None:
     assert "outputs of different examples" in one.text
 
 
+@pytest.mark.parametrize(("differ", "percent"), [(0.01, ""), (0.0005, "0.05 (0.05 to 0.05) %")])
+def test_outputs_may_differ_by_a_tenth_of_a_percent_of_their_size(differ: float, percent: str) -> None:
+    """For outputs 1 + e and 1 - e, equally often, |f - mean f| / |f| is e up to e^3."""
+
+    def change(w: Any) -> None:
+        w["0.W"][...], w["0.b"][...] = 0.0, 1.0
+        w["0.W"][0] = differ
+
+    x = X.copy()
+    x[:, 0] = np.tile([1.0, -1.0], 10)
+    spec = mn.Sequential(mn.Dense(3, b_std=1.0))
+    texts = [f.text for f in found(spec, x, change=change, how=mn.Standard()) if "different examples" in f.text]
+    assert texts == ([f"outputs of different examples differ by {percent} of their size"] if percent else [])
+
+
 @pytest.mark.parametrize(
     ("spec", "x", "y", "text"),
     [
