@@ -291,6 +291,20 @@ def test_the_bound_is_kept(dtype: Any) -> None:
         assert peak <= memory, (peak / matrix, memory / matrix)
 
 
+def test_outputs_of_layers_are_computed_in_chunks_that_fit() -> None:
+    """The peak stays within the bytes that the outputs of the first two layers take for all examples."""
+    spec = mn.Sequential(mn.Conv2d(32, 1), mn.Tanh(), mn.GlobalAvgPool(), mn.Dense(1))
+    net, N = mn.Network(spec, (8, 8, 2)), 16
+    theta, x, y = net.init(RNG), RNG.standard_normal((N, 8, 8, 2)), np.ones((N, 1))
+    mn.solve_gram(net, theta, x[:2], y[:2], ridge=1.0)  # imports take memory too
+    memory = 8 * N * 8 * 8 * (32 + 32)
+    tracemalloc.start()
+    mn.solve_gram(net, theta, x, y, ridge=1.0, memory=memory)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak <= memory, peak / memory
+
+
 @pytest.mark.parametrize("method", [mn.solve_gram, mn.solve_lsqr])
 def test_the_jacobian_is_never_formed(method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: Jacobian) -> Array:

@@ -9,6 +9,9 @@ import pytest
 
 import minintk as mn
 from minintk import diagnostics
+from minintk.layers.combine import ChainJacobian
+from minintk.layers.contract import Contraction
+from minintk.models.jacobian import NetworkJacobian
 from minintk.spec.shapes import out_shape
 
 
@@ -42,6 +45,18 @@ def test_a_sum_of_two_is_the_residual_block() -> None:
     theta, x = nets[0].init(np.random.default_rng(0)), np.eye(2)
     one, two = ((net(theta, x), mn.Taylor(net, theta, 2)(theta + 0.1, x)) for net in nets)
     assert all(map(np.array_equal, one, two))
+
+
+def test_branches_alone_have_the_gram_of_their_network() -> None:
+    """Without the chain around it, a layer with branches has the gram J J'. Layers of your own may call it."""
+    net = mn.Network(mn.Sequential(mn.Residual(mn.Sequential(mn.Tanh(), dense()), shortcut=dense())), (2,))
+    _, J = net.linearize(net.init(np.random.default_rng(0)), np.array([[1.0, -0.5], [0.3, 0.8]]))
+    assert isinstance(J, NetworkJacobian)
+    assert isinstance(J.root, ChainJacobian)
+    (branches,) = J.root.links
+    u = np.eye(3)[:, None, :]
+    gram = branches.gram(u, branches, u, Contraction(True))
+    np.testing.assert_allclose(gram, np.einsum("ncp,mdp->ncmd", J.dense(), J.dense()), rtol=1e-13, atol=1e-15)
 
 
 @pytest.mark.parametrize(

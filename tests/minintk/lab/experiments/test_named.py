@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import minintk as mn
-from minintk.lab.experiments.named import network, spec_of_width
+from minintk.lab import cli
+from minintk.lab.experiments.named import OPTIMIZERS, network, spec_of_width
 from minintk.spec import zoo
 
 GREY = (28, 28, 1)
@@ -47,3 +49,11 @@ def test_networks_of_a_width_have_so_many_layers(name: str, weights: int, depth:
     net = mn.Network(spec_of_width(name, 10, depth)(4), (6, 6, 2))
     hidden = depth if weights == 1 else 1 + 2 * depth
     assert len([t for t in net.layout.tensors if t.name.endswith("W")]) == hidden + 1
+
+
+def test_usual_rates_are_those_in_the_help_text(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["coordinate-check", "--help"]) == cli.OK
+    said = " ".join(capsys.readouterr().out.split()).partition("learning rate (")[2].partition(")")[0]
+    found = re.findall(r"([a-z]+(?: and [a-z]+)?) ([\d.]+)", said)
+    rates = {name: float(rate) for names, rate in found for name in names.split(" and ")}
+    assert rates == {name: rate for name, (_, rate) in OPTIMIZERS.items()}
