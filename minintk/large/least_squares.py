@@ -102,9 +102,9 @@ def solve_gram(
     xp, budget = array_namespace(theta0), total - total // 8
     itemsize = 8 if spectral else theta0.dtype.itemsize
     copies = 5 if spectral else 1 if on_host(xp) else 2  # LAPACK factorises in place, CuPy factorises a copy
-    need = copies * itemsize * n * n
+    need = copies * itemsize * n * n + 5 * theta0.nbytes  # w, the next w, S^1/2 w, ...
     if need > budget:
-        size = f"the Gram matrix of {n} rows takes {need / 2**30:.3g} GiB, the limit is {budget / 2**30:.3g} GiB"
+        size = f"the Gram matrix of {n} rows and w take {need / 2**30:.3g} GiB, the limit is {budget / 2**30:.3g} GiB"
         raise MemoryError(f"{size}: use mn.solve_lsqr, float32, fewer examples, or a larger memory=")
     dtype = xp.float64 if spectral else None
     k = blocks(model, theta0, x, None, contraction(True, model, None), budget, dtype).reshape((n, n))
@@ -183,9 +183,9 @@ def solve_lsqr(
     """Solve the least-squares problem in parameter space by LSQR.  Each step needs a jvp and a vjp for all examples.
 
     Without ridge, w is the solution of minimum norm, or the least-squares solution of minimum norm if no w fits y.
-    The arguments are those of `solve_gram` without rcond and t, and the following.  Below, r = y - f_0 - J w.
-    steps : number of steps after which to stop.  After s steps, w is optimal in the span of (J'J)^i J'(y - f_0), i < s,
-        which regularises like early stopping of gradient descent but needs far fewer steps.
+    Arguments are those of `solve_gram` without rcond and t, and the following.  `memory` limits the chunks of examples,
+    but not some six vectors of the size of theta.  Below, r = y - f_0 - J w.
+    steps : number s of steps.  It regularises like early stopping: w is in the span of (J'J)^i J'(y - f_0), i < s.
     tol : relative tolerance, by default ten times the machine epsilon.  LSQR stops when |r| <= tol (|y - f_0| +
         |J| |w|) or |J' r - ridge w| <= tol |J| |r|.
 

@@ -291,6 +291,19 @@ def test_the_bound_is_kept(dtype: Any) -> None:
         assert peak <= memory, (peak / matrix, memory / matrix)
 
 
+def test_vectors_of_all_weights_are_counted() -> None:
+    net = mn.Network(mn.Sequential(mn.Dense(512), mn.ReLU(), mn.Dense(512), mn.ReLU(), mn.Dense(1)), (8,))
+    theta, x, y = net.init(RNG), RNG.standard_normal((100, 8)), np.ones((100, 1))
+    with pytest.raises(MemoryError, match="Gram matrix of 100 rows and w take"):
+        mn.solve_gram(net, theta, x, y, memory=5 * theta.nbytes)
+    memory = 8 * theta.nbytes
+    tracemalloc.start()
+    mn.solve_gram(net, theta, x, y, memory=memory)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert 4 * theta.nbytes < peak <= memory, peak / memory
+
+
 def test_outputs_of_layers_are_computed_in_chunks_that_fit() -> None:
     """The peak stays within the bytes that the outputs of the first two layers take for all examples."""
     spec = mn.Sequential(mn.Conv2d(32, 1), mn.Tanh(), mn.GlobalAvgPool(), mn.Dense(1))
