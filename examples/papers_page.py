@@ -51,12 +51,17 @@ The size of a run is the paper's size divided by ours: the largest of the ratios
 seeds.
 
 """
-RULES = "These are rows and figures of [the papers, run again](index.md). That page has the rules and the counts.\n\n"
+RULES = """\
+These are rows and figures of [the papers, run again](index.md). The rules by which a row agrees or differs, and the
+counts of rows, are on that page.
+
+"""
 DIGITS = """\
 # The papers on 8 x 8 digits
 
 The same scripts run on the digits inside the package, so they need no other data. They repeat the claims of [the
-papers' page](index.md) at a small size, and its counts leave them out. That page has MNIST, CIFAR-10 and the rules.
+papers' page](index.md) at a small size, and its counts leave them out. The rules are on that page, which also links to
+the results on MNIST and CIFAR-10.
 
 """
 
