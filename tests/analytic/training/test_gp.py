@@ -416,3 +416,13 @@ def test_bad_questions_are_refused() -> None:
             gp.sample(X_TEST, size, np.random.default_rng(0))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"numpy\.random\.default_rng"):
         gp.sample(X_TEST, 1, 0)  # type: ignore[arg-type]
+
+
+def test_a_covariance_needs_the_kernel_and_three_matrices_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Theta's ensemble needs K : (N, N) as well, and three float64 matrices of this size."""
+    needs: list[int] = []
+    monkeypatch.setattr("analytic.training.gp.check_memory", lambda xp, what, need, remedy: needs.append(need))
+    one = Ensemble(DenseErfDense(), np.ones((100, 2)), np.ones((100, 1)), lr=1.0, ridge=0.0)
+    for covariances in (None, 1):
+        one.check_memory("ntk", 0, covariances)
+    assert needs[1] - needs[0] == (8 + 3 * 8) * 100**2

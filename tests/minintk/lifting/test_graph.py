@@ -280,3 +280,19 @@ def test_models_of_torchvision(name: str) -> None:
             m.running_mean.normal_(0, 0.1)
             m.running_var.uniform_(0.5, 1.5)
     agrees(module.double().eval(), (32, 32, 3), True)
+
+
+def test_shapes_are_those_of_the_nodes_that_run() -> None:
+    class Tensor(np.ndarray[Any, Any]):
+        def detach(self) -> Tensor:
+            return self
+
+    class Interpreter:
+        def run_node(self, node: str) -> Any:
+            return {"a": np.zeros((2, 3)).view(Tensor), "size": 3}[node]
+
+        def run(self, x: Any) -> None:
+            for node in ("a", "size"):
+                self.run_node(node)
+
+    assert graph.shapes_of(Interpreter(), None) == {"a": (2, 3)}

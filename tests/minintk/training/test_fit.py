@@ -362,3 +362,8 @@ def test_the_page_on_training_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert first.history.rows == second.history.rows
     assert first.history.last["test_accuracy"] > 0.9
     assert (tmp_path / "digits-mlp" / "curve.png").exists()
+
+
+def test_the_time_of_a_resumed_run_includes_its_earlier_parts() -> None:
+    record = fitting._Record(mn.History([]), False, {"seconds": 100.0}, np)
+    assert 100.0 <= record.about()["seconds"] < 200.0
