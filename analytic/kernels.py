@@ -43,7 +43,7 @@ DEFAULT_PARAMETRIZATION = NTK()
 """The default parametrization."""
 
 LARGEST_SILENT_ERROR = 1e-8
-"""`Kernel` warns if a quadrature's error bound exceeds this."""
+"""`Kernel` warns if the error bound of the quadratures exceeds this number."""
 
 
 class Both(NamedTuple):
@@ -61,7 +61,7 @@ class Derivatives(NamedTuple):
 
 
 def program(spec: s.Layer, parametrization: Parametrization, shape: Shape) -> Program:
-    """Return the recursion's steps for examples of `shape`; raise UnsupportedLayer if the spec has no such limit."""
+    """Return the recursion's steps for examples of `shape`; raise UnsupportedLayer if no recursion is known."""
     by = tuple((lower.dispatch(type(layer)), pointwise.dispatch(type(layer))) for layer in every(spec))
     return _program(spec, parametrization, shape, by)
 
@@ -85,7 +85,7 @@ def _program(spec: s.Layer, parametrization: Parametrization, shape: Shape, by: 
 
 
 class Wider(Parametrization):
-    """Apply a parametrization as if hidden layers were 16 times as wide.   seen : (place, SGD rate) of each tensor."""
+    """Apply the parametrization `of` to hidden layers 16 times as wide.   seen : (place, SGD rate) of each tensor."""
 
     def __init__(self, of: Parametrization) -> None:
         self.of, self.seen = of, set[tuple[str, float]]()
@@ -99,7 +99,7 @@ class Wider(Parametrization):
 
 @lru_cache(maxsize=256)
 def check_rates(spec: s.Sequential, parametrization: Parametrization, shape: Shape) -> None:
-    """Raise UnsupportedLayer for Sign or if the rates make Theta depend on the width; raise ValueError for Adam's."""
+    """Raise UnsupportedLayer for Sign, or if the rates make Theta depend on the width; raise ValueError for Adam."""
     if any(isinstance(layer, s.Sign) for layer in every(spec)):
         raise UnsupportedLayer(
             "Sign has no tangent kernel: E phi'^2 is infinite, from its jump.  Take .nngp(...) of it, or mn.Erf() "
@@ -127,41 +127,41 @@ class Kernel:
     precision.  Errors relative to sqrt(k(x, x) k(x', x')) are a few 1e-15, or a few 1e-7 in float32, even for nearly
     parallel, equal, opposite and zero rows.  `error` bounds the larger errors of activations without closed forms, and
     of layers that amplify rounding errors of small angles (chaotic phase, as for erf and tanh at w_std >= 3).
-    After erf or sin with large pre-activations u, Theta depends on angles as small as 1 / |u|.  Its error can be |u|
-    times the precision if all rows (for sin, two rows) are nearly parallel.
+    After erf or sin with large pre-activations u, Theta depends on angles as small as 1 / |u|.  The error of Theta can
+    be |u| times the precision if all rows (for sin, two rows) are nearly parallel.
 
     Range: at every layer, a variance must be 0 or lie between 1e-306 and 1e306, so |x| / sqrt(d) can usually range from
     1e-153 to 1e153.  Results must be in the range of the inputs' dtype.  Otherwise, a ValueError names the row.  With a
-    random bias, rows below this range are treated as 0.  Float32 results below 1e-38 have fewer digits.
+    random bias, rows below 1e-153 are treated as 0.  Float32 results below 1e-38 have fewer digits.
 
     If the network has convolutions or pooling, the recursion runs pixel by pixel on images (N, H, W, C) and sequences
     (N, L, C).  The NNGP is as accurate as for vectors, and so is the NTK of images that are equal, opposite or black.
     For other images, the NTK depends on angles that are known only to the square root of the precision.  Such angles
-    occur between pixels that are nearly opposite before a kink of phi, nearly parallel after pooling, or in collinear
-    windows of very different norms.  Many of them cause errors of up to 1e-8 in the NTK (1e-3 in float32), and of up to
-    1e-9 (1e-4 in float32) in the NNGP of later layers.  If a bias shifts opposite images before a saturated sigmoid,
-    their errors are |u|^2 times the precision.  If the root mean squares of the images differ by a factor R, errors
-    grow by R times the precision (float64's if R > 100).  Raises ValueError if R > 1e8, or if a root mean square is
-    below 1e-135 or above 1e149.  ReLU-like networks without biases are exempt.
+    occur between pixels that are nearly opposite before a kink of phi, that are nearly parallel after pooling, or that
+    lie in collinear windows of very different norms.  Many such angles cause errors of up to 1e-8 in the NTK (1e-3 in
+    float32), and of up to 1e-9 (1e-4 in float32) in the NNGP of later layers.  If a bias shifts opposite images before
+    a saturated sigmoid, the errors for these images are |u|^2 times the precision.  If the images' root mean squares
+    differ by a factor R, errors grow by R times the precision (float64's if R > 100).  Raises ValueError if R > 1e8, or
+    if a root mean square is below 1e-135 or above 1e149, except for ReLU-like networks without biases.
 
     On a CPU, the bits of the result depend only on inputs, libraries and processor, not on the number of threads or the
     load.  A call with `store` or `executor` gives the same bits as one without.
 
     With Numba (`pip install minintk[fast]`), image kernels of closed-form activations take a fifth of the time.  Small
-    kernels benefit only if Numba is already loaded, which takes 0.25 s.
+    kernels benefit only if Numba is already loaded; loading it takes 0.25 s.
 
-    x2 : M examples; defaults to x1.  With `minintk.Dropout`, x2 always has its own masks, so K(x, x) of an example with
-        itself appears only on the diagonal of nngp(x1), not of nngp(x1, x1) or nngp(x1, x1.copy()).
+    x2 : M examples; defaults to x1.  With `minintk.Dropout`, x2 always has its own masks.  Hence K(x, x) of an example
+        with itself appears only on the diagonal of nngp(x1), and not in nngp(x1, x1) or nngp(x1, x1.copy()).
     memory : bound, in bytes, on the memory that the call adds, including results; by default all free memory within the
         control group's limit.  Loading Numba needs another 130 MB once, and compilation for its disk cache 40 MB.
         MemoryError is raised before the pairs are computed if the result and the working arrays do not fit.
-    out : an array (for `both`, a pair) that receives the result, of its shape and precision, e.g. a numpy.memmap.
+    out : an array of the result's shape and precision, e.g. a numpy.memmap, that receives it; for `both`, a pair.
     store : a folder for the result and a record of the finished blocks.  If the process is killed, the same call
         resumes and gives the same bytes; processes with the same store share the work (docs/long-runs.md).  The
         result is a read-only numpy.memmap of nngp.npy or ntk.npy in this folder.
-    progress : called as progress(done, total), in tiles or blocks, from several threads but never concurrently.
-    executor : a `concurrent.futures.Executor` that computes blocks of the result on one core each; this process's
-        threads by default.  Pass one to use other machines or many cores.  On two cores, threads are as fast.
+    progress : called as progress(done, total) after each tile or block, from several threads but never concurrently.
+    executor : a `concurrent.futures.Executor` that computes blocks of the result on one core each; by default, threads
+        of this process compute them.  Pass an executor to use other machines or many cores; on two, threads suffice.
 
     Raises TypeError for integer arrays or mixed libraries, and ValueError for a wrong shape, NaN or infinity.
     """
@@ -206,11 +206,11 @@ class Kernel:
 
             K(p, p') = E f(p) f'(p'),   Theta(p, p') = sum_theta S df(p)/dtheta df'(p')/dtheta
 
-        for one channel at pixel p of x and at p' of x', after a convolution or a pooling.  The mean over all p = p'
-        gives `nngp` and `ntk`.  The mean over all pairs gives the kernels of the network followed by a `GlobalAvgPool`.
+        for one channel f(p) at pixel p of x, and f'(p') at pixel p' of x'.  The mean over all p = p' gives `nngp` and
+        `ntk`.  The mean over all pairs gives the kernels of the network followed by a `GlobalAvgPool`.
 
         equal : True to compute only the pairs p = p', (N, M, H, W).  This is fast without pooling or attention.
-        memory : as for `nngp`.   For sequences the shapes are (N, M, L, L') and (N, M, L).   Raises ValueError if the
+        memory : as in `Kernel`.   For sequences the shapes are (N, M, L, L') and (N, M, L).   Raises ValueError if the
         network ends in vectors, and UnsupportedLayer for Dropout, because its masks change K(p, p) of x with itself.
 
         >>> import numpy as np, minintk as mn
@@ -256,9 +256,9 @@ class Kernel:
     def derivatives(self, x1: Array, x2: Array | None = None) -> Derivatives:
         """Compute derivatives, (N, M), of both kernels with respect to log w_std and log b_std of all layers together.
 
-        Finite differences in float64 take as long as four kernels and have relative errors of about 1e-9.  Raises
-        MemoryError before any work if the result does not fit into memory.  Raises ValueError, naming the examples, if
-        a derivative exceeds the range of the inputs' precision.
+        Finite differences in float64 take as long as four calls of `both`, and have relative errors of about 1e-9.
+        Raises MemoryError before any work if the result does not fit into memory.  Raises ValueError, naming the
+        examples, if a derivative exceeds the range of the inputs' precision.
 
         >>> import numpy as np, minintk as mn
         >>> k = kernel(mn.Sequential(mn.Dense(512, w_std=2**0.5), mn.ReLU(), mn.Dense(1)))
@@ -340,10 +340,10 @@ class Kernel:
     def error(self, x: Array) -> float:
         """Bound the errors of both kernels for the rows of x, at any angle, relative to sqrt(k(x, x) k(x', x')).
 
-        No layer amplifies the quadratures' errors e_l, so the bound is 2 sum_l e_l; vectors add 4 eps sum_l (chi_{l+1}
-        ... chi_L)^1/2, because chaos amplifies rounding errors of angles (docs/guide/activations.md).  Sign has no chi,
-        so the result is inf.  If phi has kinks or large arguments, two rows of correlation c have the smaller error e_l
-        |c|^1024.  Series and tiles depend on all rows, so two calls can disagree on a pair by the sum of their errors.
+        No layer amplifies the quadratures' errors e_l, so the bound is 2 sum_l e_l.  For vectors, we add 4 eps sum_l
+        (chi_{l+1} ... chi_L)^1/2, because a layer multiplies small squared angles by chi (docs/guide/activations.md).
+        Sign has no chi, so the result is inf.  If phi has kinks or large arguments, rows of correlation c have an error
+        e_l |c|^1024.  Series and tiles depend on all rows: two calls can disagree on a pair by the sum of their errors.
         """
         if any(isinstance(layer, s.Sign) for layer in every(self.spec)):
             return float("inf")
@@ -411,7 +411,7 @@ def kernel(spec: s.Layer, parametrization: Parametrization = DEFAULT_PARAMETRIZA
 
     parametrization : its learning-rate scales enter Theta.  Unless all are 1, computing Theta raises UnsupportedLayer
     if Theta depends on more than ratios of hidden widths.  In the standard and PyTorch parametrizations, Theta has no
-    limit.  It is computed to leading order for the spec's own widths, and grows with them, as in neural-tangents.
+    limit.  We compute Theta to leading order for the spec's own widths; it grows with them, as in neural-tangents.
     If features move (`SpectralMuP`, `MeanField`), the kernels are those at initialisation, and
     training changes Theta by order one.  The variance K of the outputs is then O(1/n), and is computed for the spec's
     widths n.  Raises UnsupportedLayer if a layer has no rule, or if the limit does not follow this recursion.

@@ -107,7 +107,7 @@ def erf_dual(K: Array, q: Array, q_prime: Array) -> tuple[Array, Array]:
 
 
 def pixel_mean(layer: s.Layer, K: Array) -> Array:
-    """Average K or Theta, (N, M, H, W, H', W'), over pixel pairs, zero-padded or circular (Arora et al. 2019, sec. 4).
+    """Average K or Theta, (N, M, H, W, H', W'), over a window's offsets s or all pixels p (Arora et al. 2019, sec. 4).
 
         Conv2d     1/|s| sum_s K(p + s, p' + s)               Flatten          1/|p| sum_p K(p, p)
         AvgPool    1/|s|^2 sum_{s, s'} K(p + s, p' + s')      GlobalAvgPool    1/|p|^2 sum_{p, p'} K(p, p')

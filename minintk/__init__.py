@@ -1,4 +1,4 @@
-"""minintk: finite, linearised and infinitely wide neural networks, with hand-written derivatives, in NumPy or CuPy."""
+"""Compute with finite, linearised and infinitely wide networks, with hand-written derivatives, in NumPy or CuPy."""
 
 import warnings
 from pathlib import Path

@@ -25,10 +25,10 @@ Host = np.ndarray[Any, Any]
 """A NumPy array."""
 
 SCIPY = {"numpy": "scipy", "cupy": "cupyx.scipy"}
-"""Package that provides the special functions and solvers for each array library."""
+"""The package that provides the special functions and solvers for each array library."""
 
 STRIDES = {"numpy": "numpy.lib.stride_tricks", "cupy": "cupy.lib.stride_tricks"}
-"""Module that provides `as_strided` for each array library."""
+"""The module that provides `as_strided` for each array library."""
 
 
 def array_namespace(*arrays: Array) -> Any:
@@ -163,7 +163,7 @@ LIMITS = {
 
 
 def free_in_groups(root: str | Path = "/") -> int:
-    """Return the bytes that this process's control groups (containers, SLURM) still allow, or 2**62 without a limit.
+    """Return how many bytes the process's control groups (containers, SLURM) still allow, or 2**62 without a limit.
 
     A group's limit also covers groups inside it, so the smallest amount left counts.  root : the file system's root.
     """
@@ -246,7 +246,7 @@ def check_floating(name: str, a: Array) -> None:
         how = f"convert it, {labels}{name}.astype(numpy.float64)"
         raise TypeError(f"{name} expects float32 or float64, got {a.dtype}: {how}")
     device: Any = None if type(a) is np.ndarray else getattr(a, "device", None)
-    if hasattr(device, "id") and device.id != (current := type(device)().id):  # Device() is CuPy's current device
+    if hasattr(device, "id") and device.id != (current := type(device)().id):  # Device() is the current device
         what = f"an array on GPU {current}, the current one, got one on GPU {device.id}"
         raise ValueError(f"{name} expects {what}: call within `with cupy.cuda.Device({device.id}):`")
 
@@ -307,7 +307,7 @@ def matmul_into(a: Array, b: Array, out: Array) -> None:
 
 
 def rows_times(x: Array, W: Array) -> Array:
-    """Return x W : (..., N, n) for x : (..., N, d).  If W : (d, n) has two axes, this is a single matrix product."""
+    """Return x W : (..., N, n) for x : (..., N, d).  If W has two axes, (d, n), compute a single matrix product."""
     if W.ndim > 2 or x.ndim == 2:
         return x @ W
     return (x.reshape((-1, x.shape[-1])) @ W).reshape((*x.shape[:-1], W.shape[-1]))
@@ -330,7 +330,7 @@ def strided(a: Array, shape: Sequence[int], strides: Sequence[int]) -> Array:
 
 @lru_cache
 def raw_kernel(xp: Any, name: str, source: str) -> Callable[..., None] | None:
-    """Return launch(blocks, threads, arguments, bytes of shared memory) for a kernel in CUDA source; None for NumPy."""
+    """Return launch(blocks, threads, arguments, bytes of shared memory) for a kernel in CUDA, or None for NumPy."""
     make = getattr(import_module(library(xp)), "RawKernel", None)
     if make is None:
         return None
@@ -345,7 +345,7 @@ def raw_kernel(xp: Any, name: str, source: str) -> Callable[..., None] | None:
 
 
 def block_memory(xp: Any) -> int:
-    """Return the bytes of shared memory available to a thread block, or 0 for NumPy."""
+    """Return how many bytes of shared memory a thread block can use, or 0 for NumPy."""
     if library(xp) != "cupy":
         return 0
     return int(import_module("cupy").cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"])

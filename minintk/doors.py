@@ -30,7 +30,7 @@ DOORS = {
 
 @cache
 def through(door: str, otherwise: Any = None) -> Any:
-    """Return the object that DOORS lists for this name, or `otherwise` if its satellite was deleted.
+    """Return the object that DOORS lists for `door`, or `otherwise` if the object's satellite was deleted.
 
     >>> through("networks", "as written") is not None
     True

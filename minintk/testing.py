@@ -113,11 +113,11 @@ def check_adjoint(model: Model, theta: Array, x: Array, rng: np.random.Generator
 def check_derivative(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
     """Check J v by fourth-order finite differences, (8 (f_1 - f_-1) - (f_2 - f_-2)) / 12 h, f_k = f(theta + k h v).
 
-    theta must be float64 and not at a kink.  Rounding changes the differences by m eps T 1.5 / h, where T = |f| + |J|
+    theta must be float64 and not at a kink.  Rounding changes the results by up to m eps T 1.5 / h, where T = |f| + |J|
     |theta| is the size of the terms in f.  Truncation errors, h^4 / 30 times a fifth derivative, are ten thousand times
-    smaller at these steps.  A kink of ReLU can lie inside one stencil, so the law must hold at only one of three steps,
-    h = 2^-12, 2^-15, 2^-18.  `minintk.Centred` computes alpha (f - f_0).  Because f and f_0 can nearly
-    cancel, T is then alpha times the sum of their sizes.
+    smaller at the steps below.  A kink of ReLU can lie inside one stencil, so the law must hold at only one of three
+    steps, h = 2^-12, 2^-15, 2^-18.  `minintk.Centred` computes alpha (f - f_0).  Because f and f_0 can nearly cancel, T
+    is then alpha times the sum of their sizes.
     """
     if theta.dtype != np.float64:
         raise TypeError(f"check_derivative expects theta in float64, got {theta.dtype}")

@@ -1,7 +1,7 @@
 """Share independent pieces of work among threads, while BLAS is limited to one thread.
 
 NumPy's ufuncs and BLAS release the interpreter lock, so threads use all cores.  More BLAS threads would oversubscribe
-the cores.  Pieces depend only on the work's size and are added in order, so results do not depend on the thread count.
+the cores.  Pieces depend only on the work's size, and sums over pieces keep their order for any number of threads.
 
 Any public call can run inside another call in the same thread (in a signal handler or a callback), and an exception
 can end any call.  The following rules make this safe.
@@ -240,7 +240,7 @@ def _leave(key: int) -> None:
 
 
 def _forked() -> None:
-    """Reset the pool in the child of a fork.  Pool threads and others that limit BLAS exist only in the parent."""
+    """Reset the pool in the child of a fork.  Pool threads, and others that limit BLAS, exist only in the parent."""
     global _pool
     _pool = _Pool()
     _own.__dict__.clear()

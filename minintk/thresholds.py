@@ -26,8 +26,8 @@ class Thresholds:
     patches_bytes: int = 3 * 2**20  # bytes of patches that are formed and multiplied at a time,
     patches_bytes_gpu: int = 2**30  # and on a GPU
     normalised: int = 2**16  # numbers in BatchNorm's input above which loading Numba pays off
-    gathering: float = 1.5  # gather a convolution's gradient if that takes at most this many times as many
-    gathered_channels: int = 16  # multiplications as the convolution, and its inputs have at least this many channels
+    gathering: float = 1.5  # most multiplications of a gathered gradient, in multiples of the convolution's,
+    gathered_channels: int = 16  # and least number of input channels for which a convolution gathers its gradient
     cotangent_bytes: int = 6 * 10**6  # bytes of cotangents in a part of a kernel's outputs (up to twice as many)
     ensemble_bytes: int = 24 * 2**20  # bytes of activations and parameters of the members that train together on a core
     vector_piece: int = 2**17  # numbers of a vector that stay in cache through the passes of an optimiser
@@ -36,7 +36,7 @@ class Thresholds:
 THRESHOLDS = Thresholds()
 
 PIECES = 16
-"""Largest number of pieces of work, a power of two.  Any further cores stay idle."""
+"""Largest number of pieces of work, a power of two.  Cores beyond this number stay idle."""
 
 
 def cut(length: int, work: float, each: float) -> list[slice]:

@@ -1,9 +1,9 @@
-"""Compute learning curves: the test loss of linear and random-feature models against steps, parameters and examples.
+"""Compute learning curves: how the test loss of random-feature models depends on steps, parameters and examples.
 
 Reading order:
 
     spectra     eigenvalues of kernels on the sphere, on the cube and for data, and the error after n examples
-    equivalent  the model's deterministic equivalent: kappa(s), and the loss as a function of two Laplace variables
+    equivalent  the loss of random-feature models as a function of two Laplace variables, by deterministic equivalents
     contours    integrals around a spectrum: inverse Laplace transforms, and powers of a step's operator
     curve       `learning_curve`: gradient flow and ridge regression from a spectrum
     sgd         one-pass SGD by a Volterra equation

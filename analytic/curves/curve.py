@@ -1,9 +1,9 @@
-"""Compute the test loss of random-feature models and kernels over time, for given numbers of parameters and examples.
+"""Compute the test loss of random-feature models with n parameters and of kernel regression, for N examples:
 
     loss(t) = (1 / 2 pi i)^2 int int e^{(s + s') t} E(s, s') / (s s') ds ds'         gradient flow
     loss    = E(ridge / N, ridge / N)                                  ridge regression; t -> infinity for ridge -> 0
 
-`analytic.curves.equivalent` computes the deterministic equivalent E(s, s').
+`analytic.curves.equivalent` computes the deterministic equivalent E(s, s').  n = inf gives kernel regression.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class LearningCurve:
     def flow(self, t: Any) -> Host:
         """Return the test loss at times t, () or (T,), of gradient flow on the training loss from f = 0.
 
-        Gradient descent at rate lr reaches t = lr * steps if lr lambda << 1.  t = inf is the end of training
-        and gives ridge(0).  Raises ValueError unless t is a number >= 0 or a one-dimensional array of numbers >= 0.
+        Gradient descent at rate lr reaches t = lr * steps if lr lambda << 1 for every eigenvalue lambda.  The loss at
+        t = inf is ridge(0).  Raises ValueError unless t is a number >= 0 or a one-dimensional array of numbers >= 0.
         """
         axis = times(t)
         return np.array([self._at(float(one)) for one in axis.ravel()]).reshape(axis.shape)
 
     def ridge(self, ridge: float = 0.0) -> float:
-        """Return the test loss of regression with k + ridge I, as in `eigenlearning`; ridge = 0 gives `flow(inf)`.
+        """Return the test loss of regression with k + ridge I, as in `eigenlearning`.  `ridge()` equals `flow(inf)`.
 
         Raises ValueError for a negative ridge, and for ridge > 0 with infinitely many examples.
         """
@@ -57,7 +57,7 @@ class LearningCurve:
             F(T) = sum_j v_j^2 q_j^T + noise,    K(T) = sum_j z_j^2 q_j^T
             q_j = 1 - 2 lr z_j + lr^2 (1 + 1/batch) z_j^2,    z_j eigenvalues of A = Lambda^1/2 W W' Lambda^1/2
 
-        For Gaussian inputs and a given W, this loss is the exact mean.  In the limit, sums over z_j become integrals.
+        For Gaussian inputs and a given W, loss(T) is the exact mean.  For finite width, we approximate the sums over j.
         Raises ValueError for finite `examples`, an lr that is too large, or steps other than integers from 0 to 10^6.
         """
         if not isinf(self.equivalent.N):
@@ -93,12 +93,12 @@ def learning_curve(
         f(x) = sum_i theta_i sum_k W_ki lambda_k^1/2 phi_k(x),    W_ki ~ N(0, 1/width),    theta(0) = 0
         width = inf: the kernel sum_k lambda_k phi_k(x) phi_k(x') itself
 
-    modes : a spectrum from `sphere_modes`, `cube_modes`, `data_modes` or `power_law`.  power : (K,), the sum of v_k^2
-    over the functions of each level.  noise : the variance of the noise in training and test labels.
+    modes : a spectrum from `sphere_modes`, `cube_modes`, `data_modes` or `power_law`.  power : (K,), for a target
+    sum_k v_k phi_k, the sum of v_k^2 over each level.  noise : the variance of the noise in training and test labels.
 
     For Gaussian phi_k, the formulas hold for large width and many examples, with corrections of order 1/width and
-    1/examples.  For other phi_k, they are approximate.  `eigenlearning` is `ridge` for width = inf.  A lazy
-    network of this width differs: its kernel fluctuates, and it has as many features as it has weights.  Raises
+    1/examples.  For other phi_k, they are approximate.  For width = inf, `ridge` is the loss of `eigenlearning`.  A
+    lazy network differs: its kernel fluctuates, and it has as many features as weights, more than its width.  Raises
     ValueError unless power is (K,) and >= 0, noise is >= 0, and width and examples are whole numbers or inf.  Sources:
     Bordelon, Atanasov and Pehlevan 2024 (flow), Paquette et al. 2024 (SGD), Simon et al. 2023 (ridge).
 

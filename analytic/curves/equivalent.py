@@ -4,13 +4,13 @@
     model    f(z) = z' Lambda^1/2 W theta,        W: n columns of entries N(0, 1/n),    theta(0) = 0
     loss     (1/2N) sum over N examples of (f - y)^2
 
-    C = Z'Z / N,    A = Lambda^1/2 W W' Lambda^1/2
+    C = Z'Z / N,    A = Lambda^1/2 W W' Lambda^1/2           Z : inputs in rows,  eps : noise,  Lambda = diag(lambda_k)
 
 The residual r = v - Lambda^1/2 W theta of gradient flow obeys dr/dt = -A C r - A Z' eps / N.  Its Laplace transform
-is a resolvent, and s r(s) at s = ridge / N is the residual of ridge regression with the kernel.  One function of s and
-s', E(s, s') = s s' E[r(s) . r(s')] + sigma2, therefore gives both losses.  With L_k = lambda_k / (lambda_k + kappa),
+r(s) is a resolvent, and s r(s) at s = ridge / N is the residual of ridge regression.  E(s, s') = s s' E[r(s) . r(s')] +
+sigma2 therefore gives the losses of gradient flow and of regression.  With L_k = lambda_k / (lambda_k + kappa),
 
-    s = kappa (1 - sum L_k / N) (1 - sum L_k / n)                                kappa(s) on the cut plane
+    s = kappa (1 - sum L_k / N) (1 - sum L_k / n)                 defines kappa(s), except for real s <= 0
     q0 = kappa kappa' sum v_k^2 / ((lambda_k + kappa) (lambda_k + kappa'))       p = sum L_k L'_k
     q1 = sum lambda_k v_k^2 / ((lambda_k + kappa) (lambda_k + kappa'))           m = sum lambda_k / ((..) (..))
 
@@ -33,10 +33,10 @@ from minintk.arrays import Host
 
 @dataclass(frozen=True, eq=False)
 class Equivalent:
-    """The deterministic equivalent of a spectrum, the target's power in each mode, and the numbers n and N.
+    """Compute the deterministic equivalent E(s, s') for given modes, target, n and N.
 
-    lam, h, v2 : (K,), eigenvalues, multiplicities and sums of v_k^2 per level.  rest : the trace of the omitted modes.
-    n, N : numbers of parameters and examples, which can be inf.  sigma2 : the variance of the label noise.
+    lam, h, v2 : (K,), each level's eigenvalue, multiplicity and sum of v_k^2.  rest : the trace of the omitted modes.
+    n, N : the numbers of parameters and of examples, which can be inf.  sigma2 : the variance of the label noise.
     """
 
     lam: Host
@@ -48,7 +48,7 @@ class Equivalent:
     sigma2: float
 
     def freedom(self, kappa: Host) -> tuple[Host, Host]:
-        """Return the degrees of freedom df = sum L_k, and their derivative with respect to kappa, in kappa's shape."""
+        """Return the degrees of freedom df = sum L_k and the derivative d df / d kappa, both of kappa's shape."""
         inverse = 1 / (self.lam + kappa[..., None])
         df = inverse @ (self.h * self.lam) + self.rest / kappa
         return df, -(inverse**2) @ (self.h * self.lam) - self.rest / kappa**2
@@ -75,9 +75,9 @@ class Equivalent:
         return float(np.exp(brentq(excess, np.log(s) - 1e-3, high, xtol=1e-14, rtol=1e-14, maxiter=1000)))
 
     def follow(self, s: Host) -> Host:
-        """Return kappa along a path (J,) that starts at a real s > 0, with Newton's method from point to point.
+        """Return kappa(s) at the points s : (J,) of a path that starts at a real s > 0.
 
-        A step is halved until Newton's correction is small, to avoid jumps to another branch.
+        From each point to the next, steps are halved until Newton's correction is small, to stay on the same branch.
         """
         at, kappa, found = complex(s[0]), complex(self.start(float(s[0].real))), []
         for target in s:
@@ -106,7 +106,7 @@ class Equivalent:
         return kappa if abs(step) < 1e-9 * abs(kappa) else complex(inf)
 
     def error(self, kappa: Host, other: Host) -> Host:
-        """Return E(s, s'), (J, J'), for kappa : (J,) and other : (J',)."""
+        """Return E(s, s'), (J, J'), given kappa(s) as kappa : (J,) and kappa(s') as other : (J',)."""
         a, b = 1 / (self.lam + kappa[:, None]), 1 / (self.lam + other[:, None])
         kk = np.multiply.outer(kappa, other)
         q0, q1 = kk * ((a * self.v2) @ b.T), (a * (self.lam * self.v2)) @ b.T

@@ -23,8 +23,8 @@ from minintk.validate import number, whole
 def power_law(alpha: float, beta: float, count: int = 10**6) -> tuple[Modes, Host]:
     """Return `count` modes lambda_k = k^-alpha and their power v_k^2 = k^-beta, as (modes, power).
 
-    Each of the first 200 modes is a level.  Each later level merges modes whose k differ by up to 1 %, with their mean
-    eigenvalue and total power.  Raises ValueError unless alpha, beta > 1 and 1 <= count <= 10^12 is whole.
+    Each of the first 200 modes is a level.  Each later level merges modes whose k differ by up to 1 %, and has their
+    mean eigenvalue and total power.  Raises ValueError unless alpha > 1, beta > 1 and 1 <= count <= 10^12 is whole.
 
     >>> modes, power = power_law(2.0, 1.5, count=1000)
     >>> modes.eigenvalue[:3].round(4), float(modes.multiplicity.sum()), round(float(power.sum()), 4)
@@ -42,12 +42,12 @@ def power_law(alpha: float, beta: float, count: int = 10**6) -> tuple[Modes, Hos
 
 @dataclass(frozen=True)
 class Exponents:
-    """Exponents of the loss minus the noise; each is valid while the other sizes do not limit the loss.
+    """Exponents e of the loss minus the noise, ~ size^-e; each is valid while the other sizes do not limit the loss.
 
-    flow : exponent in time, (beta - 1) / alpha.  sgd : exponent in steps of one-pass SGD, min(flow, 2 - 1/alpha).
+    flow : for time, (beta - 1) / alpha.  sgd : for the number of steps of one-pass SGD, min(flow, 2 - 1/alpha).
     width : min(beta - 1, alpha).  examples : min(beta - 1, 2 alpha), if there is no noise.
-    budget : exponent in width x steps of one-pass SGD at the best width.  best_width : exponent of the best width.
-    phase : "Ia", "II" or "III" of Paquette et al., i.e. the terms that balance at the best width.
+    budget : for budgets B = width x steps of one-pass SGD at the best width, which grows as B^best_width.
+    phase : "Ia", "II" or "III" of Paquette et al.; it determines the terms that balance at the best width.
     """
 
     flow: float
@@ -62,9 +62,9 @@ class Exponents:
 def exponents(alpha: float, beta: float) -> Exponents:
     """Return the exponents for lambda_k = k^-alpha and v_k^2 = k^-beta.  Raises ValueError unless alpha, beta > 1.
 
-        Ia   beta < 1 + alpha           t^-(beta-1)/alpha against n^-(beta-1)
-        II   1 + alpha < beta < 2 alpha  t^-(beta-1)/alpha against n^-1 t^-(1-1/alpha)
-        III  beta > 2 alpha, 1 + alpha  t^-(2-1/alpha)    against n^-1 t^-(1-1/alpha)
+        Ia   beta < 1 + alpha            t^-(beta-1)/alpha balances n^-(beta-1)               t steps, width n
+        II   1 + alpha < beta < 2 alpha  t^-(beta-1)/alpha balances n^-1 t^-(1-1/alpha)
+        III  beta > 2 alpha              t^-(2-1/alpha)    balances n^-1 t^-(1-1/alpha)
 
     >>> one = exponents(1.5, 1.8)
     >>> one.phase, round(one.flow, 4), one.width, round(one.budget, 4)

@@ -23,9 +23,9 @@ examples gives f^ = sum_i v^_i phi_i.  Averaged over draws of the examples,
 
 The first line is a conservation law.  Without ridge, the learnabilities of all modes add up to exactly n for any kernel
 and every draw.  The other lines are exact for Gaussian eigenfunctions in the joint limit of large n and multiplicities.
-At finite n they are not: for pure noise on 10 equal modes, n = 8 and no ridge, E0 = 5, but the mean over draws is 1 + n
-/ (10 - n - 1) = 9.  For other eigenfunctions, measured errors are close to these formulas.  (Simon, Dickens, Karkada
-and DeWeese 2023; Bordelon, Canatar and Pehlevan 2020; Jacot et al. 2020.)
+At finite n they are not: for targets that are noise of variance 1, with 10 equal modes, n = 8 and no ridge, the formula
+gives a test error of 5, but the mean over draws is 1 + n / (10 - n - 1) = 9.  For other eigenfunctions, measured errors
+are close to these formulas.  (Simon et al. 2023; Bordelon, Canatar and Pehlevan 2020; Jacot et al. 2020.)
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ AngularKernel = Kernel | Callable[[Host], Host]
 
 @dataclass(frozen=True, eq=False)
 class Modes:
-    """Eigenvalues by level l = 0, 1, ...
+    """Hold a kernel's eigenvalues by level l = 0, 1, ...
 
     eigenvalue : (K,).  multiplicity : (K,), the number of eigenfunctions of each level, a float because it can be huge.
     rest : the trace of the omitted levels, k(1) - sum_l h_l lambda_l, or 0 if this is zero up to rounding.
@@ -64,7 +64,7 @@ def sphere_modes(kernel: AngularKernel, d: int, degree: int, *, kind: Kind = "nt
 
     kernel : `analytic.kernel(spec)`, or any function k(t) of the cosine t in [-1, 1].  Square-root singularities at +-1
         are resolved, because the quadrature variable is the angle.
-    kind : "nngp" or "ntk", the kernel that is used if `kernel` is a `Kernel`.
+    kind : "nngp" or "ntk", the one to use if `kernel` is a `Kernel`.
 
     An eigenvalue below 1000 eps E|k(t) P_l(t)| is lost in rounding and set to zero.  In high dimensions this happens
     even at low degrees, because the cosine between random inputs is small.  Raises ValueError for d < 2, a negative
@@ -168,7 +168,7 @@ def _values(kernel: AngularKernel, t: Host, sine: Host, d: int, kind: Kind) -> H
 
 
 def _visible(values: Host, polynomial: Host) -> tuple[float, float]:
-    """Return (sum of values * polynomial, or 0 if it is below the bound on its rounding error; this bound)."""
+    """Return the sum of values * polynomial, or 0 if a bound on its rounding error exceeds it, and this bound."""
     terms = values * polynomial
     total, resolution = float(np.sum(terms)), 1000 * np.finfo(np.float64).eps * float(np.sum(np.abs(terms)))
     return total if abs(total) > resolution else 0.0, resolution
@@ -190,7 +190,7 @@ class Eigenlearning:
     overfitting: float
 
     def test_error(self, power: Host, noise: float = 0.0) -> float:
-        """Return E (f^(x) - y)^2 at a new input with a noisy label; subtract `noise` for the error relative to f.
+        """Return E (f^(x) - y)^2 at a new input x with a noisy label y; subtract `noise` to get E (f^(x) - f(x))^2.
 
         power : (K,), sums of v_i^2 over the functions of each level.  noise : the variance of the label noise, >= 0.
         """
@@ -233,9 +233,9 @@ def eigenlearning(modes: Modes, n: int, *, ridge: float = 0.0) -> Eigenlearning:
 
 
 def check_modes(modes: Modes) -> tuple[Host, Host, float]:
-    """Return eigenvalues >= 0, multiplicities and the rest in float64; negative values due to rounding become 0.
+    """Return eigenvalues >= 0, multiplicities and the rest, as float64; negative values due to rounding become 0.
 
-    Raises TypeError unless `modes` is `Modes`, and ValueError for shapes other than (K,) and other negative values.
+    Raises TypeError unless `modes` is a `Modes`, and ValueError for shapes other than (K,) and other negative values.
     """
     if not isinstance(modes, Modes):
         raise TypeError(

@@ -10,7 +10,7 @@ N examples have the same kappa, and therefore the same p and q0, at another ridg
     ridge = delta + (N - n) kappa            E(N, ridge) = (q0 + sigma2) / (1 - p / N)
 
 N = n gives generalised cross-validation (Golub, Heath and Wahba 1979; Jacot et al. 2020 for kernels).  `predict_loss`
-raises ValueError if kappa < 1 / sum 1/mu, because n examples do not resolve it (docs/learning-curves.md).
+raises ValueError if kappa < 1 / sum 1/mu, because n examples do not resolve so small a kappa (docs/learning-curves.md).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from minintk.validate import number, whole
 
 
 def predict_loss(kernel: Array, y: Array, *, examples: int, ridge: float) -> float:
-    """Return the test loss E |f(x) - y|^2 of regression with k + ridge I that is trained on `examples` examples.
+    """Return the test loss E |f(x) - y|^2 of regression with k + ridge I on `examples` examples.
 
-    kernel : (n, n), of the sample.  y : (n, C), the sample's targets with noise.  The prediction has the error of
-    `eigenlearning`, which is of order 1/n, and sampling noise.  Raises ValueError if ridge < (examples - n) / sum 1/mu,
-    because the sample then does not resolve kappa.  In this case, use a larger sample or more ridge.
+    kernel : (n, n), of the sample.  y : (n, C), the sample's targets with noise.  The prediction has an error of order
+    1/n, like `eigenlearning`, and sampling noise.  Raises ValueError if ridge < (examples - n) / sum 1/mu, because the
+    sample then does not resolve kappa.  In this case, use a larger sample or more ridge.
 
     >>> import minintk as mn
     >>> x = np.random.default_rng(0).standard_normal((400, 20)) / 20**0.5

@@ -1,8 +1,8 @@
-"""Propagate planes of pixel pairs through all layers in CUDA, as `analytic.fast.numba_kernels` does on the host.
+"""Propagate planes of pixel pairs through the leading layers in CUDA, as `analytic.fast.numba_kernels` on the host.
 
-A block of threads computes the pixel pairs of one image pair at one offset, and keeps them in shared memory through all
-layers.  The block reads only the pixels' numbers from global memory, and writes only two sums or a field.  The formulas
-are those of `analytic.recursion.scalar_forms`.  In the C code, `T` is float or double.
+A block of threads computes the pixel pairs of one image pair at one offset, and keeps them in shared memory through
+these layers.  Of each pixel, the block reads only precomputed numbers.  It writes two sums, or entries of a field.  The
+formulas are those of `analytic.recursion.scalar_forms`.  In the C code, `T` is float or double.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ extern "C" __global__ void planes(
     }
 }
 """
-"""CUDA kernel `planes`: a block of threads propagates one image pair at offset (dy, dx) through all layers.
+"""CUDA kernel `planes`: a block of threads propagates one image pair at offset (dy, dx) through all steps.
 
 shape, table, factors, values : see `analytic.fast.offsets`.   pairs : the images' indices.   offsets : dx of each
 block.   across : weights of lines.   along : weights of pairs of places, (w, w).   total : sums of D and Theta.
@@ -184,7 +184,7 @@ def source(dtype: Any, forms: tuple[tuple[str, int, int], ...], *, tangent: bool
 
 
 def block_bytes(size: int, slots: int, threads: int, item: int) -> int:
-    """Return the bytes of shared memory for a block's slots and window sums of `size` entries, and for its totals."""
+    """Return how many bytes of shared memory a block needs: for slots and window sums of `size` entries, and totals."""
     return 16 * threads + item * (2 * (slots + 1) * size + size % 2 + 64)
 
 

@@ -1,7 +1,7 @@
 """Compute kernels of vectors in CUDA, with one thread for each pair of rows.
 
-In CuPy, every operation moves the tile through device memory.  Here p and tau are read and written once for all layers.
-The formulas come from `analytic.fast.row_formulas`.  In the C code, `T` is float or double.
+In CuPy, every operation moves the tile through device memory.  Here p and tau are read and written once per part
+(`analytic.fast.row_formulas.parts`), which can contain all layers.  In the C code, `T` is float or double.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from llvmlite import binding, ir
 from analytic.fast.symbols import Code, Symbol
 
 VECTOR = 64 if binding.get_host_cpu_features().get("avx512f") else 32
-"""Bytes in a vector register."""
+"""Number of bytes in a vector register."""
 
 EXPONENTIAL_TERMS = {4: 6, 8: 12}
 """{bytes per number: number of terms of e^r - 1 after r, for an error below rounding at |r| <= log(2) / 2}."""

@@ -87,7 +87,7 @@ def plane(steps: Any, numbers: Any, forms: Any, lefts: Any, rights: Any, y: Any,
 def lift(values: Any, first: Any, others: Any, parts: Any, column: Any, out: Any) -> None:
     """Copy the pixels' numbers into the layout of planes, (arrays, lines width), with 0 after the last part of a line.
 
-    others : 1 to read images `first`, `first` + 1, ..., or 0 for only `first`.   column : the first pixels in `parts`.
+    others : 1 to read images `first`, `first` + 1, ..., 0 to read only `first`.   column : of first pixels in `parts`.
     """
     N, steps, lines, _ = values.shape
     width, last = out.shape[1] // lines, parts.shape[0] - 1
@@ -106,7 +106,7 @@ def lift(values: Any, first: Any, others: Any, parts: Any, column: Any, out: Any
 @jit
 def store(work: Any, start: Any, width: Any, parts: Any, lines: Any, first: Any, into: Any, field: Any, tangent: Any
           ) -> None:  # fmt: skip
-    """Add a plane to the field at the indices `into`, except at -1.   lines : (y, y2, number, w, row of x)."""
+    """Add a plane to the field at the indices `into`, except at -1.   lines : (y, y2, number of lines, w, row of x)."""
     y, y2, count, w, row = lines
     for line in range(count):
         for part in range(parts.shape[0]):
@@ -127,7 +127,7 @@ def follow(steps: Any, numbers: Any, forms: Any, values: Any, pairs: Any, parts:
     """Add sums of D and Theta over lines to total[0, b] and total[1, b], (width,), or add the planes to `field`.
 
     forms : addresses of the activations.   pairs : (one, two, some, each, row).  Image x is `one`, and the
-        first x' is `two` + b `some`.  If `each` is set, the first x is `one` + b `some`.   row : of x in the field.
+        first x' is `two` + b `some`.  If `each` is set, the first x is `one` + b `some`.   row : x's start in `field`.
     offsets, across : the planes' offsets across their lines, and the weight of each line.
     shape : (H, channels, top, bottom, left, W of the last grid).
     parts : the parts of a line, (x' counted from `two` + b `some`, first place, size, first pixel of x', first of x).

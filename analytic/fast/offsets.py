@@ -1,10 +1,10 @@
-"""Compute pixel pairs offset by offset: a plane of pairs (p, p + o) stays in cache through all layers.
+"""Compute pixel pairs offset by offset: a plane of pairs (p, p + o) stays in cache through all leading layers.
 
 A window of stride 1 shifts both pixels together, and an activation acts on single pairs.  Pairs at different offsets o
 therefore do not mix before a pooling.  A global pooling needs only the sum of all pairs.  A `Field` propagates all
-pairs layer by layer.  Here, pairs at some offsets pass through all layers before others do.
+pairs layer by layer.  Here, the pairs of one plane pass through all leading layers before those of the next plane.
 
-    plane    all pairs at one offset o_y across the lines, with one line for each y such that y + o_y is inside
+    plane    pairs at one offset o_y across the lines, with one line for each y such that y + o_y is inside
     line     the pairs at several offsets o_x along the lines, in sequence; small images share a line
     margins  the surrounding pairs with one pixel outside: D is q / 2 of the pixel inside, and Theta is 0
 
@@ -62,7 +62,7 @@ def sums_suffice(program: Program, grid: tuple[int, int]) -> Readout | None:
 
 
 PIXELS_ADDED_UP = 4
-"""Maximum number of pixels in a window that planes sum.  Its 16 pairs add half a rounding each (`fields.ROUNDINGS`)."""
+"""Maximum number of pixels in a window that planes sum.  16 pairs add half a rounding each (`fields.ROUNDINGS`)."""
 
 
 def added_up(step: Pool, xp: Any) -> bool:
@@ -107,9 +107,9 @@ def _(step: ResidualSum) -> bool:
 class Steps:
     """Steps encoded as numbers, which `numba_kernels.plane` reads.
 
-    table : (kind, slot, e, H - lines, ...) of each step.  A FORM appends its index in `forms` and its number of arrays:
-    `values` from number e on, the last for margins.  A WINDOW appends (before, kernel) of each axis, and e = 1 if Theta
-    is live.  COPY, ADD append the other slot.   factors : (ratio, 2 rest, constants) of a FORM; ratio of ADD.
+    table : (kind, slot, e, H - lines, ...) of each step.  A FORM appends its index in `forms` and its number of arrays,
+    which start at values[e]; the last is for margins.  A WINDOW appends (before, kernel) of each axis; e = 1 if Theta
+    is live.  COPY, ADD append the other slot.   factors : (ratio, 2 rest, constants) of a FORM; ratio of an ADD.
     values : arrays (n, h, w).   forms : (name, number of arrays, number of factors).   taken : the last slot in use.
     """
 
@@ -314,7 +314,7 @@ class Planes:
         return np.where(inside, rows[:, None] * self.grid[1] + columns, -1).reshape(-1)
 
     def sums(self, n: int, first: int, m: int, same: bool) -> Array:
-        """Return the read-out of D and Theta, (2, n, m), for images :n and first:first + m; 0 for j < i if `same`."""
+        """Return the read-out of D and Theta, (2, n, m), for images :n and first:first + m; if `same`, 0 if j < i."""
         assert self.readout is not None
         unit = self.readout.weights[2]
         if not on_host(self.xp):

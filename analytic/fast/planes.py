@@ -25,7 +25,7 @@ from minintk.spec.shapes import Shape
 __all__ = ["added_up", "bytes_of", "prepared", "steps_taken", "summed", "sums_suffice"]
 
 BYTES_WORTH_NUMBA = 2**24
-"""Numba pays off if activations process at least this many bytes.  This takes NumPy 1/30 s, and Numba at most half.
+"""Numba pays off if activations process at least this many bytes (1/30 s in NumPy, and at most half of that in Numba).
 Loading Numba takes 0.25 s and 130 MB in each process, and 5 s the first time.  The decision ignores whether Numba is
 already loaded; otherwise, results would depend on earlier calls."""
 
@@ -63,7 +63,7 @@ def steps_taken(program: Program, shape: Shape, layout: FieldLayout, pairs: int)
 
 
 def bytes_of(plan: ImagePlan, inputs: Examples, images: int) -> int:
-    """Return a bound on the bytes for the images prepared together and for the planes of all threads."""
+    """Return a bound on the bytes that the images prepared together and the planes of all threads occupy."""
     number, head = plan.layout.number, plan.program[: plan.by_offsets]
     windows = [step.axes for step in all_steps(head) if isinstance(step, Window)]
     rows, columns = (size + max((axes[k].kernel for axes in windows), default=1) for k, size in enumerate(plan.grid))

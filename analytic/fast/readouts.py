@@ -6,7 +6,7 @@ step averages over pairs of identical output pixels (or uses the single output p
     D'' = sum_pp' (A' A / out)_pp' D_pp',  minus what each pooling subtracts, as in `steps.pooled_difference`
 
 Pixel pairs further apart than the windows reach have weight 0, so only planes at smaller offsets are computed.  For
-windows of 3 x 3 on 32 x 32 pixels, these contain 2 % of all pairs (the read-out of Li et al. 2019, section 4.2).
+windows of 3 x 3 on 32 x 32 pixels, these planes contain 2 % of all pairs (see Li et al. 2019, section 4.2).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from minintk.spec.windows import Axis
 
 
 def averages(step: Pool, k: int) -> tuple[Array, int]:
-    """Return (c T, c), where T : (out, size) averages along axis k.  Unless edges are normalised, c T is integer."""
+    """Return (c T, c), where T : (out, size) averages along axis k; c T has whole entries unless `step.normalised`."""
     if step.normalised:
         return averaging_matrix(np, step.axes[k], normalised=True), 1
     return window_matrix(step.axes[k]), step.axes[k].kernel

@@ -28,9 +28,9 @@ class KinkedCoefficients(NamedTuple):
 
     half, twice : sqrt(q / 2 unit), and twice this number.
     floor : lower bound of X, to avoid division by 0: the X of the angle pi - eps / 4, for the largest U.
-    opposite : pixels with A / X above this number are treated as opposite; inf if no two images are opposite.
-    scale : factor of D and Theta, which differs from 1 only if their unit is too small or too large.
-    zero : 1 if q = 0.   slope : phi'(0) if q = 0, else alpha, times sqrt(old / new unit).   None if Theta is 0 there.
+    opposite : two pixels with A / X above this number are treated as opposite; inf if no two images are opposite.
+    scale : D and Theta are multiplied by this number, which is 1 unless their unit is too small or too large.
+    zero : 1 if q = 0.   slope : phi'(0) if q = 0, else alpha, times sqrt(old / new unit).   Both None if unnecessary.
     """
 
     half: PixelValues
@@ -126,7 +126,7 @@ def form_of(step: Dual) -> Form | None:
 
 
 class FormCoefficients(NamedTuple):
-    """Hold the form's numbers per pixel, the last being half the new variance, > 0.   unit : D's unit before."""
+    """Hold the form's numbers per pixel; the last is half the new variance, > 0.   unit : D's unit before the step."""
 
     form: Form
     numbers: tuple[PixelValues, ...]
@@ -136,7 +136,7 @@ class FormCoefficients(NamedTuple):
 def prepare_form(
     form: Form, numbers: tuple[Array, ...], before: Pixels, after: Pixels, layout: FieldLayout
 ) -> FormCoefficients:
-    """Return the coefficients of a formula, given the pixels' numbers."""
+    """Return the coefficients for `form`, given the pixels' numbers and the pixels before and after the activation."""
     xp = layout.xp
     half = xp.maximum(after.q / 2, float(xp.finfo(layout.dtype).tiny))  # 0 marks pixels outside the image
     return FormCoefficients(form, tuple(map(layout.spread, (*numbers, half))), before.unit)
@@ -251,7 +251,7 @@ class Aligned(Pairs):
         self.field, self.P = field, P
 
     def sides(self, v: Array) -> tuple[Array, Array]:
-        """Reshape v : (n P,) of the pixels to broadcast against the pairs: (A, 1, P) and (1, B, P)."""
+        """Reshape v : (n P,), a number per pixel, to broadcast against the pairs: (A, 1, P) for x, (1, B, P) for x'."""
         images = v.reshape((-1, self.P))
         return images[self.field.i][:, None, :], images[self.field.j][None, :, :]
 

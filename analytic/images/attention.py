@@ -2,10 +2,10 @@
 
     K' = A(x) K A(x')',   Theta' = A(x) Theta A(x')',   A(x) = zeta(w_k^2 K_0(x, x)),   K_0 : the inputs' kernel
 
-Between the affine steps of values and outputs, these sums replace a pooling's sums over windows.  With scaling d_k^-1
-and W_q = W_k, G = k k' / d_k is a mean over d_k features and converges to a constant.  Outputs depend on G through
-h d_v terms of random sign (h heads), and each key changes G by 1 / d_k.  Hence Theta has no term for the keys, nor for
-earlier layers through the keys (Hron et al. 2020).  A needs all pairs of an image's positions, in float64 (`Mixing`).
+Between the affine steps of values and outputs, sums weighted by A replace a pooling's sums over windows.  With scaling
+d_k^-1 and W_q = W_k, G = k k' / d_k is a mean over the keys' d_k features and converges to a constant.  Outputs depend
+on G through h d_v terms of random sign (h heads), and each key feature changes G by 1 / d_k.  Hence Theta has no term
+for the keys, nor for earlier layers through the keys (Hron et al. 2020).  A needs an image's K_0 in float64 (`Mixing`).
 
 With scaling d_k^-1/2, independent W_q and a growing number of heads, G stays Gaussian, with mean 0 and E G_as G'_bt =
 K_q(a, b) K_k(s, t).  K_q and K_k are the covariances of queries and keys.  K' is an expectation of zeta at
@@ -38,7 +38,7 @@ from minintk.spec.windows import Axis
 
 @dataclass(frozen=True)
 class Attend(Mixing):
-    """Compute K' = A(x) K A(x')', A = zeta(gain K) on grid (H, W).   zeta : None for softmax.   masked : omit q = 0."""
+    """Compute K' = A(x) K A(x')', A = zeta(gain K).   zeta : None for softmax.   masked : omit pixels with q = 0."""
 
     grid: tuple[int, int]
     gain: float = 1.0
@@ -64,7 +64,7 @@ class Attend(Mixing):
 
 
 class MaskedMean(Attend):
-    """Average over the positions with variance > 0."""
+    """Average over the positions whose variance is positive."""
 
     def weights(self, K: Array, q: Array) -> tuple[Array, tuple[int, int]]:
         """Return A : (n, 1, L), and (1, 1)."""

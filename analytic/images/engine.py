@@ -34,7 +34,7 @@ from minintk.threads import alone, single_threaded_blas
 
 
 def image_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Array | None]:
-    """Compute NNGP and NTK of x1 (and x2); if needed, first each image's with itself.  Errors are as in `Wanted`."""
+    """Compute NNGP and NTK of x1 (and x2), and first, if needed, of each image with itself.  Errors: see `Wanted`."""
     plan = plan_images(program, inputs, pixels=wanted.pixels)
     hint = "; the work grows with the number of pixel pairs: pool earlier, or take smaller images"
     results = wanted.arrays(inputs, working_memory(plan, inputs), hint)
@@ -64,7 +64,7 @@ def image_diagonals(program: Program, inputs: Examples) -> RowState:
 
 
 NUMBERS_OF_ONE_THREAD = 2**20
-"""Without planes or series, kernels of up to this many pixel pairs use one thread, since NumPy's calls are short."""
+"""Without planes or series, kernels of up to this many pixel pairs use one thread, because NumPy's calls are short."""
 
 
 def is_small(plan: ImagePlan, inputs: Examples) -> bool:
@@ -74,7 +74,7 @@ def is_small(plan: ImagePlan, inputs: Examples) -> bool:
 
 
 BYTES_PER_GPU_BATCH = 2**27
-"""Bytes of D for the image pairs that a GPU processes at once.  Theta takes as many bytes."""
+"""Number of bytes of D for the image pairs that a GPU processes at once.  Theta takes as many bytes."""
 
 
 def pairs_at_once(plan: ImagePlan) -> int:
@@ -88,10 +88,10 @@ NUMBERS_IN_TILE = 2**10
 
 
 SHORTEST_TILE = 0.02
-"""Approximate minimum seconds per tile on one core.  In shorter ones, images take as long to prepare as to pair."""
+"""Approximate minimum seconds per tile on one core.  Smaller tiles would take most of their time to prepare images."""
 
 SHORTEST_SUMMED = 5
-"""Factor by which this minimum is larger for tiles of summed planes, because all cores share such a tile."""
+"""For tiles of summed planes, SHORTEST_TILE is multiplied by this number, because all cores share such a tile."""
 
 
 FASTER = 8
@@ -99,7 +99,7 @@ FASTER = 8
 
 
 def images_per_tile(plan: ImagePlan, n: int) -> int:
-    """Return how many of n images per side are prepared together.  The number of threads has no effect."""
+    """Return how many of n images per side are prepared together.  The number does not depend on that of threads."""
     host = on_host(plan.layout.xp)
     if plan.pixels[1] > 1:
         return max(1, min(n, NUMBERS_IN_TILE // plan.pixels[1]))
@@ -119,10 +119,10 @@ BUFFERS = {True: 12, False: 40}
 """{True on the host, False on a GPU: maximum number of piece-sized arrays of a step}.  A GPU's field is one piece."""
 
 BYTES_OF_A_PIXEL = 40, 100
-"""Maximum bytes of a prepared image, per pixel and channel, and per pixel and step."""
+"""Maximum number of bytes that a prepared image occupies per pixel and channel, and per pixel and step."""
 
 BYTES_OF_A_SERIES = 80_000
-"""Bytes per pixel while an activation's coefficients are computed by quadrature; 35,000 of them remain afterwards."""
+"""Bytes per pixel while an activation's coefficients are computed by quadrature; 35,000 of these bytes stay in use."""
 
 
 def working_memory(plan: ImagePlan, inputs: Examples, size: int | None = None) -> int:
@@ -142,7 +142,7 @@ def working_memory(plan: ImagePlan, inputs: Examples, size: int | None = None) -
 
 
 def prepared_bytes(plan: ImagePlan, inputs: Examples, images: int) -> int:
-    """Return the bytes of images prepared together and of their coefficients."""
+    """Return how many bytes `images` prepared images and their coefficients occupy."""
     steps = sum(1 for _ in all_steps(plan.program))
     pixel = BYTES_OF_A_PIXEL[0] * inputs.example[-1] + BYTES_OF_A_PIXEL[1] * steps
     pixel += BYTES_OF_A_SERIES * by_quadrature(plan.program)
@@ -150,7 +150,7 @@ def prepared_bytes(plan: ImagePlan, inputs: Examples, images: int) -> int:
 
 
 def field_bytes(plan: ImagePlan, pairs: int) -> int:
-    """Return how many bytes the fields of `pairs` pairs of images need on their way through the layers."""
+    """Return how many bytes the fields of `pairs` pairs of images occupy while they pass through the layers."""
     host, number = on_host(plan.layout.xp), 8 if plan.recorded else plan.layout.number
     field = pairs * number * prod(plan.field_grid) ** (1 if plan.layout.diagonal else 2)
     piece = min(field, BYTES_PER_PIECE + field // plan.field_grid[0]) if host else field  # at least a line of pixels
@@ -158,7 +158,7 @@ def field_bytes(plan: ImagePlan, pairs: int) -> int:
 
 
 def by_quadrature(program: Program) -> int:
-    """Return the number of activations without a formula for pixels; each can have many coefficients."""
+    """Return the number of activations without a formula for pixels.  Their series can have many coefficients."""
     duals = (step for step in all_steps(program) if isinstance(step, Dual))
     return sum(not isinstance(step, Homogeneous) and form_of(step) is None for step in duals)
 
@@ -262,7 +262,7 @@ class ImageEngine:
     """Evaluate the kernels, or a block of them.
 
     inputs : if symmetric (x2 = x1), only the upper triangle is computed.   pools : `SelfKernels.pools` of x1 and x2.
-    own : the diagonals, if known and x2 = x1.   asked : True for each kernel wanted (NNGP, NTK).
+    own : the diagonals, if known and x2 = x1.   asked : (NNGP, NTK), True for each requested kernel.
     size : images per side of a tile.   out : the results.   workspace : the threads' arrays.   `run` sets the last two.
     """
 
@@ -276,7 +276,7 @@ class ImageEngine:
     workspace: Any = None
 
     def working_memory(self, inputs: Examples) -> int:
-        """Return the number of bytes needed in addition to the results, for these inputs or a block."""
+        """Return the number of bytes needed in addition to the results, for `inputs`, which can be a block's."""
         others = sum(8 * int(a.size) for pool in self.pools for pair in pool for a in pair)
         return others + working_memory(self.plan, inputs, self.size)
 

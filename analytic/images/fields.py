@@ -46,7 +46,7 @@ class Pixels:
 class Edges(NamedTuple):
     """Contributions to D and Theta, (2, n, H, W), of pairs with one pixel outside the image: q / 2 and 0.
 
-    half : before a window's sums.   half_sum : after its sums across the lines, before those along them.
+    half : before a window's sums.   half_sum : after its sums across the lines, before its sums along the lines.
     """
 
     half: Array
@@ -60,7 +60,7 @@ ROUNDINGS, ROUNDINGS_OF_SERIES = 8.0, 64.0
 class Field(ABC):
     """Distances and tangent kernels of some pairs of images.
 
-    a : (2, ...), d = D / unit and theta = 2 Theta / unit stacked; theta is None if not requested or still 0.
+    a : (2, ...), or (1, ...) without Theta: d = D / unit, theta = 2 Theta / unit.  theta is None if absent or still 0.
     i, j : the images x and x', as slices of the tile's images.   grid : (H, W).   asked : True if Theta is requested.
     live : the number of arrays in use, 1 or 2.
     pending : (ratio, rest) if ratio K + rest must still be added to Theta; rest is in D's unit.
@@ -113,7 +113,7 @@ class Field(ABC):
 
     @abstractmethod
     def pieces(self, finer: int = 1) -> Iterator[slice]:
-        """Yield slices of d's first axis for an activation.  On the host, they are smaller by the factor `finer`."""
+        """Yield slices of d's first axis.  On the host, slices are smaller by the factor `finer`."""
 
     def pick(self, values: PixelValues, piece: slice) -> tuple[Array, Array]:
         """Return the numbers of x and of x' for the pairs in a piece."""
@@ -129,7 +129,7 @@ class Field(ABC):
 
     @abstractmethod
     def flatten(self) -> None:
-        """Average over equal pixels."""
+        """Average over pairs of equal pixels."""
 
     @property
     def sizes(self) -> tuple[int, int]:

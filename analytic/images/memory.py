@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 from minintk.arrays import Array, on_host
 
 CACHE_LINE_BYTES = 64
-"""Bytes of a cache line.  A ufunc is up to twice as fast if its output starts on a cache line."""
+"""Bytes per cache line.  A ufunc is up to twice as fast if its output starts on a cache line."""
 
 
 class PixelValues(NamedTuple):
-    """One number per pixel, in shapes that broadcast to a field: x on the left, x' on the right."""
+    """One number per pixel, in shapes that broadcast to a field.   left : pixels of x.   right : pixels of x'."""
 
     left: Array
     right: Array
@@ -73,7 +73,7 @@ class FieldLayout:
 
     @property
     def number(self) -> int:
-        """Return the bytes per number."""
+        """Return how many bytes a number takes."""
         return int(self.xp.dtype(self.dtype).itemsize)
 
     def spread(self, v: Array) -> PixelValues:

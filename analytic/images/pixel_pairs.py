@@ -17,8 +17,8 @@ from minintk.arrays import Array, on_host
 from minintk.spec.windows import Axis
 
 BYTES_PER_PIECE = 1_200_000
-"""Bytes of a field that an activation processes at a time.  Such a piece and a formula's temporary arrays fit into a
-core's cache.  It is so large that threads seldom wait for the interpreter lock between two NumPy calls."""
+"""Number of bytes of a field that an activation processes at a time.  Such a piece and a formula's temporary arrays fit
+into a core's cache.  The piece is so large that threads seldom wait for the interpreter lock between NumPy calls."""
 
 
 class Square(Field):

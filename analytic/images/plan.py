@@ -27,7 +27,7 @@ def planes() -> Any:
 class ImagePlan:
     """Plan of a program's kernels for images of one shape.
 
-    scaled : True if images are scaled to mean square 1.   recorded : True if images are first paired with themselves.
+    scaled : True if images are scaled to mean square 1.   recorded : True if each image is first paired with itself.
     by_offsets : the number of leading steps that run plane by plane (`planes`), with Numba or on a GPU.
     pixels : (E, F); results have the shape (E, N F, M F).  For P final pixels, (E, F) is (P, 1) for equal pixels, and
     (1, P) for all pairs of pixels.
@@ -48,7 +48,7 @@ class ImagePlan:
 
     @property
     def pool(self) -> Pool | None:
-        """Return the pooling whose windows the leading steps sum, or None.  With it, no field needs all pixels."""
+        """Return the pooling whose windows the leading steps sum, or None.  With one, no field contains all pixels."""
         end = self.program[self.by_offsets] if 0 < self.by_offsets < len(self.program) else None
         return end if isinstance(end, Pool) and planes().added_up(end, self.layout.xp) else None
 

@@ -28,7 +28,7 @@ SMALLEST_OF_IMAGES = 1e-270
 """Smallest variance, unless images are scaled first.  Smaller variances are too close to the number that replaces 0."""
 
 FLOAT32_MAX_VARIANCE = 1e14
-"""Largest variance for float32; its inverse is the smallest.  Squares beyond these could leave float32's range."""
+"""Largest variance for fields in float32; its inverse is the smallest.  Squares of others could leave the range."""
 
 
 def affine_steps(program: Program) -> Iterator[Affine]:
@@ -39,7 +39,7 @@ def affine_steps(program: Program) -> Iterator[Affine]:
 
 
 def scale_free(program: Program) -> bool:
-    """Return True if the kinds of the steps ensure f(s x) = s f(x) for s > 0."""
+    """Return True if the steps' kinds and the lack of biases ensure f(s x) = s f(x) for s > 0."""
     known = all(isinstance(step, Window | Affine | Pool | Flat | Homogeneous | Masks) for step in all_steps(program))
     return known and all(affine.beta2 <= 0 and affine.rest == 0 for affine in affine_steps(program))
 
@@ -58,7 +58,7 @@ def first_variances(program: Program, inputs: Examples) -> Array:
 def field_precision(program: Program, inputs: Examples) -> Any:
     """Return the precision of fields: the images' own, or float64 if float32 cannot hold their variances.
 
-    Raises ValueError, naming the images, if float64 cannot hold two of them together.
+    Raises ValueError, naming the images, if the variances of two images have a ratio above FLOAT64_MAX_RATIO.
     """
     xp, q = inputs.xp, first_variances(program, inputs)
     if scale_free(program) or not bool(xp.any(q > 0)):

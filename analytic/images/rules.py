@@ -3,7 +3,7 @@
     convolution   K'(p, p') = w^2 / |s| sum_s K(S p + s, S p' + s) + beta^2     Theta' likewise, + ratio K' + rest
     pooling       K'(p, p') = 1 / |s|^2 sum_{s, s'} K(S p + s, S p' + s')       Theta' likewise
     flattening    K'        = 1 / |p| sum_p K(p, p)                             Theta' likewise
-    activation    pixel pair by pixel pair, as for vectors
+    activation    pixel pair by pixel pair, as for vectors                      S : stride,  s, s' : offsets in a window
 
 K is 0 outside the image or, if circular, periodic (Novak et al. 2019; Garriga-Alonso et al. 2019; Arora et al. 2019).
 A convolution shifts both pixels together, so Flatten without pooling needs only equal pixels.  Pooling mixes pixels.
@@ -102,7 +102,7 @@ def both_axes(found: tuple[Axis, ...]) -> tuple[Axis, Axis]:
 
 
 def all_steps(program: Program) -> Iterator[Step]:
-    """Yield all steps, including those inside sums and products, and products themselves."""
+    """Yield all steps except sums, including the steps inside sums and products."""
     for step in program:
         if isinstance(step, Fork):
             yield from all_steps(step.branch + step.shortcut)
@@ -111,7 +111,7 @@ def all_steps(program: Program) -> Iterator[Step]:
 
 
 def depth(program: Program) -> int:
-    """Return the nesting depth of sums and products."""
+    """Return how deeply sums and products are nested, 0 without any."""
     sums = [step for step in program if isinstance(step, Fork)]
     return max((1 + max(depth(one.branch), depth(one.shortcut)) for one in sums), default=0)
 

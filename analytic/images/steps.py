@@ -63,7 +63,7 @@ def apply(step: Step, coefficients: Any, field: Field) -> None:
 
 
 def prepare_all(program: Program, pixels: Pixels, tile: Tile) -> tuple[Pixels, tuple[Any, ...]]:
-    """Return the pixels after all steps, and the coefficients of each."""
+    """Return the pixels after all steps, and the coefficients of each step."""
     coefficients = []
     for step in program:
         if not isinstance(step, Window | Affine | Pool | Flat):
@@ -121,7 +121,7 @@ def add_pending(field: Field, half: PixelValues | None) -> None:
 
 
 class WindowCoefficients(NamedTuple):
-    """Hold a window's `edges`, its new pending term (ratio, rest), and `before`, q / 2 in D's unit, for the old one."""
+    """Hold a window's `edges`, its new `pending` term (ratio, rest), and `before`, q / 2, to add the old term."""
 
     before: PixelValues | None
     edges: Edges
@@ -193,7 +193,7 @@ def _(step: Fork, pixels: Pixels, tile: Tile) -> tuple[Pixels, ForkCoefficients]
 def join_pixels(
     step: Fork, pixels: Pixels, one: Pixels, two: Pixels, branch: tuple[Any, ...], shortcut: tuple[Any, ...], tile: Tile
 ) -> tuple[Pixels, ForkCoefficients]:
-    """Return the pixels of a sum, or of a product, and its coefficients."""
+    """Return the pixels after a sum or a product of parts, and the coefficients that `join_fields` needs."""
     after = Pixels(one.q + two.q, one.theta + two.theta, one.unit, max(one.error, two.error))
     if isinstance(step, ProductOfParts):
         theta = one.theta * two.q + one.q * two.theta
@@ -276,9 +276,9 @@ def _(step: Masks, row: MaskCoefficients, field: Field) -> None:
 
 
 class PoolCoefficients(NamedTuple):
-    """Hold T = (T_H, T_W) for both images.   own : mean of D / 2 over a window's pairs with itself, in D's unit.
+    """Hold T = (T_H, T_W) for both images.   own : mean of D / 2 over all pairs of a window's pixels, in D's unit.
 
-    share : sum of a window's weights, 1 away from edges.   mean : its mean of q / 2.   Both are None if shares are 1.
+    share, mean : a window's sum of weights, 1 away from edges, and its mean of q / 2; both None if all shares are 1.
     """
 
     before: PixelValues | None

@@ -20,7 +20,7 @@ from minintk.spec.windows import Axis
 
 @lru_cache(maxsize=1024)
 def reads(axis: Axis, s: int) -> tuple[tuple[slice, slice], ...]:
-    """Return pairs of slices (outputs, inputs), several if circular: output p uses input stride p - before + s."""
+    """Return pairs of slices (outputs, inputs), several if circular: output p uses input stride * p - before + s."""
     places = [axis.stride * p - axis.before + s for p in range(axis.out)]
     if axis.circular:
         places = [place % axis.size for place in places]
@@ -98,7 +98,7 @@ def joint_sum(a: Array, out: Array, axis: Axis, along: tuple[int, int], outside:
 
 
 def overlap(s: int, start: int, stop: int, size: int) -> tuple[slice, slice, slice]:
-    """For p in start:stop, return slices of p - start with p + s in 0:size, of these p + s, and of other p - start."""
+    """Return slices of p - start and p + s for p in start:stop with p + s in 0:size, and of p - start for other p."""
     low = min(max(start, -s), stop)
     high = max(min(stop, size - s), low)
     outside = slice(0, low - start) if s < 0 else slice(high - start, stop - start)

@@ -38,7 +38,7 @@ def block_of(path: str, n: int, dtype: str, size: int, ridge: float, block_info:
 
 
 class DaskFactor:
-    """Cholesky factor of a stored Gram matrix in the workers' memory.  Raises MemoryError if that is too small."""
+    """Cholesky factor of a stored Gram matrix, in the workers' memory.  Raises MemoryError if memory is too small."""
 
     def __init__(self, gram: Gram, client: Any, size: int, progress: bool) -> None:
         self.gram, self.client, self.size, self.progress = gram, client, size, progress

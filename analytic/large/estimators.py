@@ -184,8 +184,8 @@ class _Network(BaseEstimator):  # type: ignore[misc]
 
             y_i - (r_i - m_i s_i) / d_i,   r = G^-1 y,  s = G^-1 1,  d = diag G^-1,  G = k(X, X) + ridge / w
 
-        m_i is the mean target of the other examples, and the ridge is `ridge_`.  This reuses `fit`'s factor of G and
-        adds N^3 / 3 operations.  Omits examples of weight 0.  Raises ValueError for finite time, landmarks, singular G.
+        m_i is the mean target of the other examples, and the ridge is `ridge_`.  Inverting `fit`'s factor of G takes
+        N^3 / 3 operations.  Omits examples of weight 0.  Raises ValueError for finite time, landmarks or a singular G.
         """
         check_is_fitted(self)
         if self._time != inf or self.landmarks is not None:
@@ -199,7 +199,7 @@ class _Network(BaseEstimator):  # type: ignore[misc]
     def _held_out(self) -> tuple[Host, Host, Host]:
         """Return (`leave_one_out`, y, w), or, if it raises, generalised cross-validation: y - (y - S y) / (1 - h).
 
-        h is the mean of S_ii for the smoother S.  With landmarks, h and the result use only the other examples, if any.
+        h is the mean of S_ii for the smoother S.  Omits landmarks from h and the result, unless all are landmarks.
         """
         limit, ens, N, C = self._limit, self._limit.ensemble, len(self._Y), len(self.mean_)
         if self._time == inf and self.landmarks is None and limit.factor is not None:
@@ -261,7 +261,7 @@ class NTKRegressor(_Regressor, _Trained):
     spec : a `minintk` spec; by default, a network of `depth` hidden layers with `activation`, w_std and b_std.
     image_shape : (H, W, C), the shape of a row of X, for convolutional specs.
     ridge : penalty on the weights' movement, relative to the mean of Theta(x, x) unless relative=False; or "loo".
-    landmarks : number M or indices of examples for `solve(by="landmarks")`, which gives only means, in O(N M) per step.
+    landmarks : number M or indices of examples for `solve(by="landmarks")`, in O(N M) per step; then only means exist.
     time : lr x steps on L = 1/(2N) sum |f - y|^2, or the number of steps if `lr` is passed; inf is the end of training.
     normalize_y : True to divide the centred targets by their standard deviation and to rescale the predictions.
 
@@ -331,8 +331,8 @@ class _Classifier(ClassifierMixin, _Network):  # type: ignore[misc]
 class NTKClassifier(_Classifier, _Trained):
     """Classification by `NTKRegressor` with a 0/1 target column per class, and with its arguments except normalize_y.
 
-    A class has the probability that its output is the largest, for outputs N(mean, scale_^2 I).  scale_ minimises the
-    log-loss of means from leave-one-out or generalised cross-validation, plus one example with equal shares of labels.
+    P(class) is the probability that the class's output is the largest, for outputs N(mean, scale_^2 I).  scale_ has the
+    least log-loss on means from leave-one-out or generalised cross-validation and one example with all labels equally.
 
     >>> import numpy as np
     >>> X = np.linspace(-1, 1, 41)[:, None]
@@ -354,10 +354,10 @@ class NNGPClassifier(_Classifier):
 class NetworkKernel(theirs.Kernel):  # type: ignore[misc]
     """K ("nngp") or Theta ("ntk") of a wide network, as a kernel of `sklearn.gaussian_process` with derivatives.
 
-    w_std, b_std : factors of all w_std and b_std of the spec; without a spec, w_std and b_std of all layers.
-    Scikit-learn maximises the evidence over both within their bounds, using `Kernel.derivatives`.  A scale with "fixed"
-    bounds or b_std=0 stays.  Choose depth and activation by grid search.  Kernels can be combined, as in
-    NetworkKernel() + WhiteKernel().  Outputs of erf networks are bounded: use ConstantKernel() * NetworkKernel(...).
+    w_std, b_std : numbers that multiply all w_std and all b_std of the spec, or without a spec, those of all layers.
+    Scikit-learn maximises the evidence over both within their bounds, using `Kernel.derivatives`.  With "fixed" bounds
+    or b_std=0, a scale keeps its value.  Choose depth and activation by grid search.  Kernels can be combined, as in
+    NetworkKernel() + WhiteKernel().  Erf networks have bounded variances: use ConstantKernel() * NetworkKernel(...).
 
     >>> import numpy as np
     >>> from sklearn.gaussian_process import GaussianProcessRegressor
@@ -380,7 +380,7 @@ class NetworkKernel(theirs.Kernel):  # type: ignore[misc]
 
     @property
     def hyperparameters(self) -> list[theirs.Hyperparameter]:
-        """Return the factors whose logarithms are theta, in alphabetical order; raise ValueError for invalid bounds."""
+        """Return the hyperparameters b_std and w_std, whose logarithms are theta; raise ValueError for bad bounds."""
         found = []
         for name in sorted(PARAMETERS):
             of = numbers(bounds := getattr(self, f"{name}_bounds"))
@@ -402,7 +402,7 @@ class NetworkKernel(theirs.Kernel):  # type: ignore[misc]
         return kernel(scaled(scaled(s.as_sequential(self.spec), "w_std", self.w_std), "b_std", self.b_std))
 
     def __call__(self, X: Any, Y: Any = None, eval_gradient: bool = False) -> Any:
-        """Return k(X, Y), (N, M).  With eval_gradient, append d / d log b_std and d / d log w_std, (N, N, free)."""
+        """Return k(X, Y), (N, M), and with eval_gradient the gradient in the logs of the free scales, (N, N, free)."""
         x, k = _examples(np.atleast_2d(X), self.image_shape), self._kernel()
         K = getattr(k, self.kind)(x, None if Y is None else _examples(np.atleast_2d(Y), self.image_shape))
         if not eval_gradient:

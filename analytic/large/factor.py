@@ -82,7 +82,7 @@ class Blocks(list[Host]):
 
 
 class Factor:
-    """Cholesky factor L L' = K + ridge I of `gram`.  Raises ValueError, with the pivot, unless positive definite."""
+    """Cholesky factor L of `gram`, L L' = K + ridge I.  Raises ValueError, with the pivot, if L does not exist."""
 
     def __init__(self, gram: Gram, folder: Path | None, progress: bool) -> None:
         self.rows, self.dtype = gram.blocks, gram.dtype
@@ -133,7 +133,7 @@ class Factor:
             target[...] = triangular(self.block(j, j), target.T).T
 
     def _diagonal(self, block: Host, start: int, gram: Gram, largest: float) -> Host:
-        """Return L_rr, or raise ValueError.   largest : the largest K_ii of these rows, which scales rounding."""
+        """Return L_rr, or raise ValueError.   largest : the largest K_ii in row r of blocks; it scales rounding."""
         (potrf,) = scipy_module(np, "linalg").get_lapack_funcs(("potrf",), (block,))
         L, info = potrf(block, lower=True, clean=True)
         if info:

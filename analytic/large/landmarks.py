@@ -2,7 +2,7 @@
 
     f(x) = k(x, z) a,    a minimises  sum_i w_i |f(x_i) - y_i|^2 + ridge a' K_mm a
 
-With K_mm = L L' and v = L' a, conjugate gradients preconditioned with P^-1 solve for the minimum:
+With K_mm = L L', W = diag(w) and v = L' a, conjugate gradients preconditioned with P^-1 solve for the minimum:
 
     S v = L^-1 K_mn W y,    S = L^-1 K_mn W K_nm L^-T + ridge I
                             P = (N / M) L' W_m L + ridge I
@@ -29,7 +29,7 @@ from minintk.progress import progress_of
 from minintk.threads import parallel
 
 PIECE = 2**22
-"""Bytes of a piece of K_nm in float64.  Pieces stay in cache between their two products, which triples the speed."""
+"""Size of a piece of K_nm in float64, in bytes.  Pieces stay in cache for their two products, at triple the speed."""
 
 TOGETHER = 64
 """Number of pieces that are multiplied in parallel before their products are summed."""
@@ -38,7 +38,7 @@ ROWS = 2048
 """Minimum number of rows of a piece that is read once (M if larger); each piece updates the whole (M, M) sum."""
 
 HELD = 2**32
-"""Maximum bytes of K_nm in memory.  Unless K_nm is on disk, a quarter of the free memory is a further limit."""
+"""Maximum size of K_nm in memory, in bytes.  Unless K_nm is on disk, a quarter of the free memory is another limit."""
 
 KEPT = 60.0
 """Seconds between writes of the partial sums over pieces."""

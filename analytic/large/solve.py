@@ -45,7 +45,7 @@ MOST_STEPS = 1000
 """Maximum number of steps.  If the residual then exceeds tol, `solve` warns, or raises ValueError if it is >= 1."""
 
 CHUNK = 2**28
-"""Bytes of the test-training kernel that are in memory at a time."""
+"""Maximum size, in bytes, of the part of the test-training kernel that is in memory at a time."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -86,9 +86,9 @@ def solve(
     kernel, x, y, ridge (a number), kind : as in `posterior`.  Memory holds only a few panels of 2048 kernel rows.
     by : "cholesky" factorises the kernel on the host; if the kernel is not positive definite, the error names the
         pivot.  "landmarks" minimises the same squared error, sum_i w_i |f(x_i) - y_i|^2 + ridge |f|^2, over functions
-        f = k(., z) a, where z are the landmarks.  This is an approximation in O(N M) operations per step.
+        f = k(., z) a, where z are the landmarks.  The solution is approximate; a step takes O(N M) operations.
     landmarks : for by="landmarks", the number (default 5000) or the indices of examples.   weight : w, (N,), or ones.
-    tol : the iteration stops if |y - (K + ridge I) a| / |y|, or the landmark system's, is at most tol in each column.
+    tol : the iteration stops if |y - (K + ridge I) a| / |y|, or its analogue for landmarks, is <= tol in each column.
     store : a folder for the kernel, its factor and the state.  If the process is killed, the same call resumes and
         gives the same bytes (docs/large-kernels.md).  Without a store, the factor is in memory (N^2 / 2 numbers), and
         each step recomputes the blocks of the kernel.
@@ -98,9 +98,9 @@ def solve(
 
     Raises ValueError for arguments that `posterior` rejects, landmarks that are not examples, a kernel that is not
     positive definite, a residual of 1 or more, or a store of another kernel.  Raises MemoryError or OSError, before the
-    computation, if memory or disk space is insufficient.  Warns if tol is not reached.  A second process with the same
-    solve and store helps with the kernel, waits for the factor, and returns the result.  Sources: Hestenes and Stiefel
-    1952; Golub and Ye 1999 (beta); Rudi, Carratino and Rosasco 2017, eqs. (8) and (13) (landmarks).
+    computation, if memory or disk space is insufficient.  Warns if tol is not reached.  A second process that makes the
+    same call helps with the kernel, waits for the factor, and returns the result.  Sources: Hestenes and Stiefel 1952;
+    Golub and Ye 1999 (beta); Rudi, Carratino and Rosasco 2017, eqs. (8) and (13) (landmarks).
 
     >>> import numpy as np, minintk as mn, analytic as an
     >>> x = np.random.default_rng(0).standard_normal((20, 5))
@@ -264,7 +264,7 @@ def _write(path: Path | None, arrays: dict[str, Array]) -> None:
 
 
 def _check_memory(x: Array, y: Array, m: int, store: Store) -> None:
-    """Raise MemoryError, before the work, if it does not fit into memory.   m : number of landmarks, or 0."""
+    """Raise MemoryError, before the work, if the solve does not fit into memory.   m : number of landmarks, or 0."""
     (n, C), item = y.shape, int(x.dtype.itemsize)
     if m:
         need, remedy = 32 * m**2 + 24 * m * max(m, ROWS) + 8 * C * (6 * m + 4 * n), "take fewer landmarks"

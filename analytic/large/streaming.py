@@ -106,7 +106,7 @@ class KernelStore:
         return self.folder / f"{name}.npy"
 
     def _lines(self) -> Lines | None:
-        """Return the record's complete lines, or None if it does not exist; raise ValueError if only others exist."""
+        """Return the record's complete lines, or None without any record; raise ValueError if only others exist."""
         try:
             lines = read_lines(self.record, "the record of a store", "delete the store and start again")
         except FileNotFoundError:

@@ -23,9 +23,9 @@ neuron then obeys two linear equations:
 
     H = M U M' + gamma0^2 A R A'    G = N R N' + gamma0^2 B U B'    f = E[h g'] / gamma0 = M U B' + A R N'   (U = cov u)
 
-The boundary values are H^0 = I, A^0 = 0, G^{L+1} = I, B^{L+1} = 0.  Row k depends only on earlier rows, so no
-iteration is needed.  One pass up and one pass down the layers gives each step of descent exactly, at any rate.  At
-gamma0 = 0, M = N = I, H and G are constant, and f follows descent with the NTK.  (Bordelon, Pehlevan 2022 iterate.)
+The boundary values are H^0 = I, A^0 = 0, G^{L+1} = I, B^{L+1} = 0.  Row k depends only on earlier rows, so that, unlike
+in Bordelon and Pehlevan 2022, no iteration is needed.  One pass up and one pass down the layers gives each step of
+descent exactly, at any rate.  At gamma0 = 0, M = N = I, H and G are constant, and f follows descent with the NTK.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def outputs(k: int, low: Signal, h: Signal, g: Signal, high: Signal) -> Host:
 class DeepLinearLimit:
     """Gradient descent of an infinitely wide deep linear network; built by `deep_linear_limit`.
 
-    F : (T, r, C), T = steps + 1.  h : h^0 ... h^L.  g : g^1 ... g^{L+1}.
+    F : (T, r, C), T = steps + 1, for f(x) = (x~ B) F as in `LinearProblem`.  h : h^0 ... h^L.  g : g^1 ... g^{L+1}.
     """
 
     problem: LinearProblem

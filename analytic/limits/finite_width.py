@@ -6,7 +6,7 @@ z^{l+1} = s_l W^l h^l with W ~ N(0, 1), s_l^2 = sigma_l^2 / n_l, h^l = d^l z^l, 
     hatTheta(x, x) = sum_{l = 0 ... L} s_l^2 |h^l|^2 |delta^{l+1}|^2
 
 The gates can be replaced by fair coins that are independent of the weights.  Negating a neuron's row of W^l and column
-of W^{l+1} flips its gate, and each term remains the same function of weights and gates.  This leaves a product of
+of W^{l+1} flips its gate, and each term remains the same function of weights and gates.  There remains a product of
 Gaussian matrices, which we average over one matrix at a time.  With m2 = E d^2, m4 = E d^4 (ReLU: 1/2, 1/2),
 
     E |h^{l+1}|^4 = s_l^4 (3 n m4 + n (n-1) m2^2) E |h^l|^4,      n = n_{l+1},      E |delta^l|^4 likewise, downwards
@@ -32,7 +32,7 @@ from minintk.spec.shapes import UnsupportedLayer
 
 @dataclass(frozen=True)
 class FiniteWidth:
-    """Moments over initialisations for an input of |x|^2 = d; nngp and ntk scale as |x|^2 / d, variance as its square.
+    """Moments over initialisations for |x|^2 = d; nngp and ntk are proportional to |x|^2, variance to |x|^4.
 
     nngp : E f^2, the NNGP kernel at every width.  kurtosis : E f^4 / (3 (E f^2)^2), 1 for a Gaussian.
     ntk : E hatTheta, the NTK at every width.  variance : Var hatTheta.
@@ -69,7 +69,7 @@ class _Hidden:
 
 
 SLOPES: dict[type[s.Layer], float] = {s.Identity: 1.0, s.ReLU: 0.0, s.Abs: -1.0}
-"""Gate d for negative z; the gate is 1 for positive z."""
+"""{activation: its gate d for negative z}.  The gate is 1 for positive z."""
 
 
 def finite_width(spec: s.Layer) -> FiniteWidth:
@@ -120,9 +120,9 @@ def depth_over_width(beta: float, gate: float = 2.0) -> float:
 
         e^(c beta) (1/3 + 4/3 (1/z - (1 - e^-z) / z^2)),    c = 3 gate - 1,    z = 3 gate beta
 
-    This is the limit of `finite_width` as depth and width go to infinity together.  gate : m4 / m2^2.  ReLU has gate 2
-    and growth e^(5 beta); linear networks have gate 1 and growth e^(2 beta).  Raises ValueError if beta < 0, if gate is
-    below 1, or if the result overflows.
+    This is the limit of 1 + `FiniteWidth.relative` as depth and width go to infinity together.  gate : m4 / m2^2.  ReLU
+    has gate 2 and growth e^(5 beta); linear networks have gate 1 and growth e^(2 beta).  Raises ValueError if beta < 0,
+    if gate < 1, or if the result overflows.
 
     >>> [round(depth_over_width(beta), 3) for beta in (0.0, 0.1, 1.0)]
     [1.0, 1.458, 76.969]

@@ -11,8 +11,8 @@ field (muP for these networks).  At width n, the limit corresponds to
 
 (f starts at zero in the limit; `Centred` subtracts its initial value at width n, of order 1/(gamma0 sqrt(n)).)
 
-Training changes a linear network only in the span of its inputs.  Let B, (d, r), be an orthonormal basis of the span
-of X~, with x~ = x / sqrt(d).  Then f(x) = (x~ B) F, and F : (r, C) is driven by e = (X~ B)' (Y - f(X)) / N.
+Let x~ = x / sqrt(d), and let B : (d, r) be an orthonormal basis of the span of the training inputs, the rows of X~.
+Then f(x) = (x~ B) F in the limit, and F : (r, C) is driven by e = (X~ B)' (Y - f(X)) / N.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def integrated(
 ) -> np.ndarray[Any, Any]:
     """Solve d state/dt = rate(t, state) from `start` : (n,); return states (T, n) at times (T,) >= 0 in any order.
 
-    rtol, atol : tolerated error per step, atol + rtol |value|.  Raises RuntimeError if the solver does not reach it.
+    rtol, atol : the tolerated error per step is atol + rtol |value|.  Raises RuntimeError if the solver fails.
     """
     from scipy.integrate import solve_ivp
 

@@ -97,10 +97,10 @@ GROUPS = 16
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Trajectory:
-    """Results after each of 0 ... K steps of descent on M examples: the training set, then x_test.
+    """Results after 0 ... K steps of descent, at M examples: the training set, followed by x_test.
 
     f : (K + 1, M, C).  features : (K + 1, L, M, M), Phi^l(k, k) of hidden layer l = 1 ... L at index l - 1.
-    gradients : likewise tr G^l(k, k) / C.  ntk : (K + 1, M, M), sum_l (sigma_l^2 Phi^l + b_l^2) tr G^{l+1} / C.
+    gradients : the same for tr G^l(k, k) / C.  ntk : (K + 1, M, M), sum_l (sigma_l^2 Phi^l + b_l^2) tr G^{l+1} / C.
     """
 
     f: Array

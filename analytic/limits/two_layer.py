@@ -2,7 +2,7 @@
 
     f(x) = 1/(gamma0 n) sum_i a_i w_i . x~,    a_i = sigma_2 A_i : (C,),    w_i = sigma_1 W_i : (r,)
 
-with A, W ~ N(0, 1); `analytic.limits.linear_problem` defines e, x~ and r.  With learning rate gamma0^2 n,
+with A, W ~ N(0, 1); e, r and x~ (here in the basis B) are as in `analytic.limits.linear_problem`.  At rate gamma0^2 n,
 
     da_i/dt = gamma0 sigma_2^2 e' w_i,    dw_i/dt = gamma0 sigma_1^2 e a_i
 

@@ -120,7 +120,7 @@ class WidthCorrection:
         return V, np.exp(-np.minimum(b, d) * t) * _integral(abs(b - d), t), (V[:, None] - _integral(b + d, t)) / d
 
     def _times(self, t: Any) -> Host:
-        """Return the times as an array (T,), at most 60 time constants of the slowest mode, when training has ended."""
+        """Return the times as an array (T,), at most 60 / lam[0], at which even the slowest mode has been learned."""
         return np.minimum(np.atleast_1d(times(t)), 60 / self.lam[0])
 
     def _expansion(self, limit: Host, found: Host, axis: int, unit: float = 1.0) -> Expansion:
@@ -192,7 +192,7 @@ def width_correction(
 
 
 def _moments(dense: Any, phi: Any, below: Any, N: int, samples: int, rng: np.random.Generator) -> Moments:
-    """Sum the moments of all hidden layers, from the last, which has K = w2 c + b^2 and T = K + w2 rho."""
+    """Sum the moments of all hidden layers.  We start with the last, which has K = w2 c + b^2 and T = K + w2 rho."""
     P, w2 = len(below[0].nngp), dense[-1].w_std ** 2
     flat = np.zeros((4, 4, P, P))
     K, T = (Jet(w2 * np.multiply.outer(on, np.ones((P, P))), flat) for on in ((1, 0, 0, 0), (1, 0, 0, 1)))

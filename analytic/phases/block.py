@@ -25,7 +25,7 @@ def repeated(spec: s.Layer) -> s.Sequential:
     """Return the block that a network repeats; if nothing repeats, return the spec as one block of a deeper network.
 
     Widths can differ between blocks.  Among several runs of equal blocks, choose the longest run, and its shortest
-    block.  Without repetition, a last layer that equals the first but for its width is omitted: Dense, Tanh, Dense.
+    block.  Without repetition, omit a last layer that equals the first except for its width, as in Dense, Tanh, Dense.
 
     >>> repeated(s.Sequential(s.Dense(9), s.Tanh(), s.Dense(8), s.Tanh(), s.Dense(1)))
     Sequential(Tanh(), Dense(width=8, w_std=1.0, b_std=0.0, b_init='normal'))

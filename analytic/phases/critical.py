@@ -22,7 +22,7 @@ from minintk.spec.shapes import Site
 from minintk.validate import number
 
 SMALLEST, LARGEST, STEP, NOTHING = 1e-6, 1e6, 0.25, 1e-9
-"""Range of variances to search, its step in log q, and the relative distance from the edge that is treated as 0."""
+"""Range of variances to search, step of the search in log q, and relative distance from the edge treated as 0."""
 
 
 class Critical(NamedTuple):

@@ -41,7 +41,7 @@ class Phase:
     q : q*, the variance of pre-activations at the block's end; it can be 0 or inf.
     c : c*, the correlation of two different inputs after many blocks; nan if blocks preserve all angles or overflow.
     chi_1, chi : dK'(x, x') / dK(x, x') at x' = x and at c*.   chi_q : dQ / dq at q*, or Q / q if q* is 0 or inf.
-    xi, xi_q : depth scales of c and of q; inf if that quantity does not converge exponentially.
+    xi, xi_q : depth scales of c and of q; xi, or xi_q, is inf if c, or q, does not converge exponentially.
     added, added_c : contributions of the block's own parameters to Theta(x, x), and to Theta(x, x') at c*.
     block : the layers that repeat.
 

@@ -1,4 +1,4 @@
-"""Propagate kernels through the layers.  Each layer becomes a step that acts on pairs of vectors.
+"""Propagate kernels through the layers.  Layers become steps that act on pairs of vectors.
 
 Reading order:
 
@@ -6,7 +6,7 @@ Reading order:
     rules         `lower`: the steps of each layer
     duals         ReLU and its family in closed form
     closed_forms  other activations in closed form, and the table of all activations
-    scalar_forms  their formulas for pairs of vectors and of pixels, shared by NumPy, Numba and CUDA
+    scalar_forms  the closed forms for pairs of vectors and of pixels, shared by NumPy, Numba and CUDA
     textbook_dual a user's activation, given by two formulas
     quadrature    any other activation, by a series with a known error
     requests      the inputs and the kernels of one call, and the memory that they need

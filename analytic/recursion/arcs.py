@@ -10,11 +10,11 @@ from numpy.polynomial import Polynomial
 from numpy.polynomial.chebyshev import cheb2poly, chebfit, chebpts1
 
 TERMS = {4: (8, 7), 8: (18, 17)}
-"""{bytes per number: numbers of terms of P and R}, for truncation errors below the rounding error of 1."""
+"""{bytes per number: (number of terms of P, of R)}, such that truncation errors are below the rounding error of 1."""
 
 
 def power_series(terms: int = 64) -> tuple[Polynomial, Polynomial]:
-    """Return P and R of p = sin(a/2)^2, for angles a up to pi / 2, so p <= 1/2:
+    """Return the power series P and R in p = sin(a/2)^2, for angles a up to pi / 2, so p <= 1/2:
 
         a / 2 = sqrt(p) P(p)            a cos a - sin a = 2 p sqrt(p) R(p)
 
@@ -41,7 +41,7 @@ def short_series(series: Polynomial, terms: int) -> list[float]:
 
 @cache
 def arc_series(dtype: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Return the coefficients of P and R in this precision."""
+    """Return the coefficients of P and of R for the precision `dtype`, highest power first."""
     info = np.finfo(dtype)
     both = (short_series(s, n) for s, n in zip(power_series(), TERMS[info.bits // 8], strict=True))
     P, R = (tuple(info.dtype.type(v) for v in values) for values in both)

@@ -5,7 +5,7 @@ phi' jumps by J_k at t_k.  For the angle a <= pi/2, T = tan(a/2), and two kinks 
     E phi' phi'       = sum_kl J_k J_l [W(h, (l - h cos a) / sin a) + W(l, (h - l cos a) / sin a)] / (2 pi)
     (E(1) - E(c)) / U = 2p E phi' phi' + sum_kl J_k J_l / (2 pi) int_0^a (1 - cos b) e(b) db
 
-    W(h, A) = h int_0^A (1 - e^(-y)) / 2y dx,  y = (h^2 + x^2) / 2          (arctan(A/h) - 2 pi T(h, A/h), Owen 1956)
+    W(h, A) = h int_0^A (1 - e^(-y)) / 2y dx,  y = (h^2 + x^2) / 2          (arctan(A/h) minus 2 pi Owen's T(h, A/h))
     e(b)    = exp(-(h^2 + l^2 - 2 h l cos b) / 2 sin(b)^2)                   (u = t_k and u' = t_l; Price's theorem)
 
 Unequal norms add E (phi(s z) / sqrt v - phi(s' z) / sqrt v')^2 / 4.  If a > pi/2, the formulas apply to u, -u' and
@@ -51,7 +51,7 @@ def owen(xp: Any, h: Array, start: Array, end: Array, step: Array) -> Array:
 def lag(xp: Any, y: Array, parts: tuple[Array, Array], square: Array, far: Array, near: Array) -> Array:
     """Return int_0^1 x^2 (e - e_0) / (1 + x^2 T^2)^2 dx at tan(b/2) = x T; e_0 is e if the longer row's kink is at 0.
 
-    y, parts : e = exp(-y - parts[0] / x^2 - parts[1] x^2).   far, near : kink / 2T of the shorter and the longer row.
+    y, parts : e = exp(-y - parts[0] / x^2 - parts[1] x^2).   square : T^2.   far, near : kink / 2T (longer row: near).
     """
     total = 0 * square
     for x, w in GRADED:
@@ -73,7 +73,7 @@ def clipped(point: Pointwise) -> Form:
         return *(xp.clip((t + (q == 0) * 1e-99) / xp.maximum(s, 1e-160), -FAR, FAR) for t in kinks.tolist()), s
 
     def norms(xp: Any, sign: float, one: Numbers, two: Numbers) -> Any:
-        """Return E e(z)^2 / 4, where e(z) = phi(s z) / sqrt v - phi(+-s' z) / sqrt v' is linear between all kinks."""
+        """Return E e(z)^2 / 4; e(z) = phi(s z) / sqrt v - phi(sign s' z) / sqrt v' is linear between all kinks."""
         (*h, s, gain), (*h2, s2, gain2) = one, two
         root, root2 = (g / xp.where(v > 0, v, 1.0) for g, v in ((gain, s), (gain2, s2)))
         ends = *h, *(sign * v for v in h2), -END, 0.0, END

@@ -32,7 +32,7 @@ from minintk.layers.activation import Formula, pointwise
 
 
 class ClosedFormRow(NamedTuple):
-    """Hold the form's numbers and the gain sqrt(q / v), (N,), or (1,) if alike.   alike : True if all q are equal.
+    """Hold the form's numbers and the gain sqrt(q / v), (N,), or (1,) if alike.   alike : as in `RowState`.
 
     distances : from `norms`, or None.   s : sqrt(q) if norms differ and `by_norms` replaces distances, otherwise None.
     """
@@ -50,8 +50,8 @@ class ClosedForm(Dual):
     variance : (xp, q) -> v.   form : provides `rows` and `turn` and, for images, an optional `pair`.
     odd : True if phi(-x) = -phi(x); r' is then p' with p and r exchanged.  Otherwise, r' = 1 - p'.
     norms : phi, if `turn` omits the part of p' from different norms (see `analytic.recursion.duals`).  `mismatch` adds
-        this part if all variances are at most `reach`; otherwise `by_norms` does: (xp, sqrt q, sqrt q') -> part.
-    parts : number of parts into which a tile is cut, above 1 for a `turn` with more than a dozen temporary arrays.
+        this part if all variances are at most `reach`; otherwise, by_norms(xp, sqrt q, sqrt q') returns the part.
+    parts : number of parts into which a block is cut, above 1 for a `turn` with more than a dozen temporary arrays.
     """
 
     variance: Callable[[Any, Array], Array]
@@ -102,7 +102,7 @@ class ClosedForm(Dual):
         self.apart(pairs, row)
 
     def apart(self, pairs: Pairs, row: ClosedFormRow) -> None:
-        """Add to p' the part from different norms, if the rows have `Distances`; complete r' and clip both."""
+        """Add to p' the part from different norms, if the rows have `Distances`; complete r', and clip p' and r'."""
         xp, p, r = pairs.xp, pairs.p, pairs.r
         if row.distances is not None:
             with pairs.borrow(1) as (w,):
@@ -128,7 +128,7 @@ def sine(name: str, a: float, b: float, c: float) -> ClosedForm:
 
         [(1 - e^-d)(1 + C e^-s) - C (e^-q - e^-q')^2 / 2 - (sqrt V - sqrt V')^2 / 2] / (2 sqrt(V V'))
 
-    This is (1 - c')/2 at p = 0, because d + s = q + q'.  For a cosine, add pi/2 to c.  c' = e^-D if C = 0.
+    This part is (1 - c')/2 at p = 0, because d + s = q + q'.  For a cosine, add pi/2 to c.  If C = 0, c' = e^-D.
     """
     C, b2, gain = cos(2 * c), b * b, a * a / 2
 

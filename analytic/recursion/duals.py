@@ -6,7 +6,7 @@ pairs keep their digits.  Write E(c) for E phi(u) phi(u') at correlation c:
     p' = (E(1) - E(c)) / (2 sqrt(v v'))   +   (1 - E(1) / sqrt(v v')) / 2          v = E phi(u)^2, v' = E phi(u')^2
          from the inputs' angle               from their norms: 0 if q = q'
 
-This module defines ReLU and its family (Cho and Saul 2009); `analytic.recursion.closed_forms` defines the others.
+This module defines the duals of ReLU and its family (Cho and Saul 2009), and `closed_forms` the other closed forms.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from minintk.arrays import Array, array_namespace
 
 
 def nonzero(xp: Any, q: Array) -> Array:
-    """Return q with 1 in place of 0.  Dividing by this is safe, because the kernel of zero rows is 0 in any case."""
+    """Return q with 1 in place of 0, for use as a divisor.  The kernel of zero rows is 0, whatever the divisor."""
     return xp.where(q > 0, q, 1.0)
 
 
@@ -33,11 +33,11 @@ LARGEST_SCALE = 1e33
 
 
 NORM_GRID = 0.25
-"""Spacing, in log sqrt(q), of the possible ends of the curves that `mismatch` caches."""
+"""Spacing, in log sqrt(q), of the possible ends of the curves that `quadrature.mismatch` caches."""
 
 
 def seen(xp: Any, q: Array) -> Array:
-    """Return s = sqrt(q), capped where `mismatch` becomes constant."""
+    """Return s = sqrt(q), or LARGEST_SCALE if s is larger."""
     return xp.minimum(xp.sqrt(q), LARGEST_SCALE)
 
 
@@ -45,7 +45,7 @@ def seen(xp: Any, q: Array) -> Array:
 
 
 class HomogeneousRow(NamedTuple):
-    """Factors for rows with q = 0, or None if all q > 0 (`RowState.has_zero_rows`).   nonzero : 0 if q = 0, else 1.
+    """Hold numbers for pairs that contain a row with q = 0; None if all q > 0.   nonzero : 0 if q = 0, else 1.
 
     factor : if one of two rows has q = 0, their factors' product is E phi' phi' divided by the other row's sqrt(v / q).
     """
@@ -55,7 +55,7 @@ class HomogeneousRow(NamedTuple):
 
 
 def folded(xp: Any, s: Array) -> Array:
-    """Return p' of |x| for p = s <= 1/2:  s - (2/pi) (w - h cos a) = s (1 + (2/pi) sqrt(s) R(s)), see `arcs`."""
+    """Return p' of |x| for p = s <= 1/2, s - (2/pi) (w - h cos a), as s (1 + (2/pi) sqrt(s) R(s)), R as in `arcs`."""
     R = reduce(lambda y, c: y * (4 * s - 1) + float(c), arc_series(np.dtype(np.float64))[1], 0 * s)
     return s * (1 + 2 / pi * xp.sqrt(s) * R)
 
@@ -72,8 +72,8 @@ class Homogeneous(Dual):
     and with h = a/2 = asin(sqrt p), w = sin(a)/2 = sqrt(p (1 - p)):   p' = k0 p + (2 b2 / pi) (h - w).
 
     NumPy has its own in-place code, because the compiled code's formula, `scalar_forms.bent`, would take at least 7
-    times as long on a block.  The relative rounding error of h - w is eps / h^2, no more than that of a p computed from
-    an inner product.  Pairs in a `Listing`, whose p is exact to rounding, use `folded`.
+    times as long on a block.  The relative rounding error of h - w is eps / h^2, no more than the error of a p computed
+    from an inner product.  For pairs in a `Listing`, whose p is exact to rounding, we use `folded`.
 
     at_zero : phi'(0), the slope used if all pre-activations of a row are 0.
     """

@@ -18,10 +18,10 @@ NARROW = 1e-3
 """Minimum half-length of an interval in log s.  Shorter intervals are extended, so that their nodes differ."""
 
 NUMBERS_AT_ONCE = 2**21
-"""Numbers in a batch of `by_rows` on a GPU."""
+"""Size of a batch of `by_rows` on a GPU, in numbers."""
 
 NUMBERS_IN_CACHE = 2**17
-"""Numbers in a batch of `by_rows` on the host, which uses about a dozen arrays of this size."""
+"""Size of a batch of `by_rows` on the host, in numbers.  A batch takes about a dozen arrays of this size."""
 
 Function = Callable[[Array], Array]
 
@@ -37,7 +37,7 @@ def by_rows(work: Callable[[Array], Array], s: Array, width: int) -> Array:
 
 
 def chebyshev(xp: Any, curve: Function, low: float, high: float) -> Array:
-    """Return coefficients, (degree + 1, K), of the Chebyshev interpolation of curve(s), (K,), in log s."""
+    """Return Chebyshev coefficients, (degree + 1, K), of curve(s), K numbers, as a function of log s in [low, high]."""
     middle, half = (low + high) / 2, max((high - low) / 2, NARROW)
     degree, lost, before = 8, 1.0, inf
     while lost > 4e-15 and degree < LARGEST_DEGREE and (lost > 1e-3 or lost < before / 2):  # else only rounding is left

@@ -44,10 +44,10 @@ NODES_PER_PANEL = 20
 """Gauss-Legendre nodes per panel."""
 
 END_OF_AXIS, LAST_END = 9.5, 38.0
-"""The z axis ends at a density of 1e-20; if phi grows fast, later, up to LAST_END, where the density underflows."""
+"""The z axis ends at END_OF_AXIS, where the density is 1e-20, or further out, up to LAST_END, if phi grows fast."""
 
 MANY_DEGREES = 256
-"""The degree to try first.  It suffices for most series; the others use up to LARGEST_DEGREE, the largest n_max."""
+"""The degree to try first.  It suffices for most series; other series end at LARGEST_DEGREE or before."""
 
 NEGLIGIBLE_LOSS = {8: 4e-15, 4: 1e-8}
 """{bytes per number: relative size of the omitted terms below which a series is long enough}."""
@@ -59,7 +59,7 @@ SMALLEST_SCALE = 1e-17
 """For s below this, phi(s z) = phi(0) to the last digit."""
 
 MANY_NORMS = 64
-"""If more norms lie within a factor of e, coefficients are interpolated; for close norms, 17 or 33 nodes suffice."""
+"""If more than this many norms lie within a factor of e, we interpolate coefficients, at 17 or 33 nodes if close."""
 
 
 def panels(f: Function, s: Array) -> tuple[float, ...]:
@@ -81,7 +81,7 @@ def panels(f: Function, s: Array) -> tuple[float, ...]:
 def axis(
     xp: Any, s: Array, kinks: tuple[float, ...], panels: tuple[float, ...], nodes: int = NODES_PER_PANEL
 ) -> tuple[Array, Array]:
-    """Return nodes z and weights of E f(z): (1, K) for all rows, or (N, K) if there are kinks other than 0."""
+    """Return nodes z and weights of E f(z), both (1, K) for all rows, or (N, K) if there are kinks other than 0."""
     ends = xp.asarray(panels, dtype=xp.float64)[None, :]
     moving = [kink for kink in kinks if kink != 0]
     if moving:
@@ -130,7 +130,7 @@ def hermite_basis(panels: tuple[float, ...], degree: int) -> np.ndarray[Any, Any
 
 
 def rounding(f: Function, x: Array) -> Array:
-    """Return the change of f when x changes by two roundings, which covers rounding of x and cancellation in f."""
+    """Return the change of f if x changes by two roundings.  This covers rounding of x and cancellation in f."""
     return f(x) - f(x * (1 + 2**-51))
 
 
@@ -139,13 +139,13 @@ Phi = Callable[[Any, Array], Array]
 
 
 def mismatch(phi: Phi, variance: Phi, s: Array, grid: float = 0.0) -> Distances | None:
-    """Return vectors y_i for phi(s_i z) / sqrt v_i: |y_i - y_j|^2 = E (phi(s_i z)/sqrt v_i - phi(s_j z)/sqrt v_j)^2.
+    """Return `Distances` of vectors y_i with |y_i - y_j|^2 = E (phi(s_i z)/sqrt v_i - phi(s_j z)/sqrt v_j)^2.
 
     Return None if all s are equal.  phi is smooth, or has its only kink at 0.  variance : (xp, s^2) -> v.
-    grid : spacing, in log s, of possible ends of a `norm_curve`, so that other rows can reuse it; 0 if not reused.
+    grid : spacing, in log s, of possible ends of a `norm_curve`, so that other calls can reuse the curve; 0: no reuse.
 
     The vectors have one entry per quadrature node and form a smooth curve in log s.  On each stretch of log s, we
-    interpolate the curve (Chebyshev) and rotate it to its first principal axes.
+    interpolate the curve (Chebyshev), and then represent it by its components along the first principal axes.
     """
     xp = array_namespace(s)
     log_s = xp.log(s)
@@ -172,7 +172,7 @@ def stretches(low: float, high: float) -> list[float]:
 
 
 def norm_curve(phi: Phi, variance: Phi, low: float, high: float) -> list[np.ndarray[Any, Any]]:
-    """Interpolate the y of `mismatch` on principal axes; return coefficients (degree + 1, axes) for each stretch."""
+    """Interpolate the vectors y of `mismatch`; return coefficients (degree + 1, principal axes) for each stretch."""
     top, f = np.exp(np.asarray([high])), partial(phi, np)
     z, w = axis(np, top, (), panels(f, top))
 
@@ -208,12 +208,12 @@ def principal(vectors: Array) -> Array:
 
 
 class QuadratureRow(NamedTuple):
-    """Coefficients per row, (n_max + 2, N): a_n / sqrt v and b_n sqrt(q / v).  The last represents all higher degrees.
+    """Hold a_n / sqrt v and b_n sqrt(q / v), (n_max + 2, N).  The last degree represents all omitted degrees.
 
     one_variance : True if all q are equal up to `RowState.spread`; a and b then have one column, for the middle q.
     distances : `Distances` between the rows' phi(s z) / sqrt v, or None if one_variance.
     used_a, used_b : True for degrees with a nonzero coefficient.   odd : True if phi is odd: `a` has only odd degrees.
-    short : the same row with only the degrees that float32 needs; its own `short` is None.
+    short : the coefficients with only the degrees that float32 needs; its own `short` is None.
     steep : duals near c = 1 and c = -1 that replace a truncated series.  None if not needed or if variances differ.
     """
 
@@ -239,8 +239,8 @@ class QuadratureRow(NamedTuple):
 class Quadrature(Dual):
     """Step of any activation, given phi and phi'.  `RowState.error` is relative to sqrt(k(x, x) k(x', x')).
 
-    Rows of equal norm, up to rounding, share one series.  Their q differ from the middle q by at most half of `spread`,
-    which is four roundings of the inputs' precision.  The error is this difference times dW_k / d log q = O(1).
+    Rows of equal norm, up to rounding, share one series.  The relative difference of q from the middle q is at most
+    spread / 2, which is four roundings of the inputs.  The error is this difference times dW_k / d log q = O(1).
     """
 
     pointwise: Pointwise
@@ -306,7 +306,7 @@ class Quadrature(Dual):
         return after, series(degree, series(least, None))
 
     def degree(self, phi: Function, dphi: Function, few: Array, top: Array) -> tuple[int, int, float, float]:
-        """Return n_max, n_max for float32, and relative bounds on the omitted terms and on the integrals' error.
+        """Return n_max, n_max for float32, and relative bounds on the sum of omitted terms and on the integrals' error.
 
         few : some of the s.   top : (1,), the largest s.
         """

@@ -24,11 +24,11 @@ FLOAT32_VARIANCES = 1e-30, 1e30
 """For variances in this range, float32 can hold products and quotients of two rows' numbers."""
 
 SPREAD = 8.0
-"""Variances that differ by at most this many rounding errors of the inputs count as equal (normalised rows: 6)."""
+"""Variances that differ by at most this many roundings of the inputs count as equal (normalised rows: by up to 6)."""
 
 
 def rows_in_range(program: Program, inputs: Examples, norms2: Array) -> tuple[RowState, tuple[Any, ...], bool]:
-    """Return the rows after all steps, each step's coefficients, and True if the inputs' precision can hold them.
+    """Return the rows after all steps, each step's coefficients, and True if pairs can use the inputs' precision.
 
     norms2 : |x|^2 of the rows of x1 and x2, (N + M,), or of x1 alone, (N,), if x2 is x1.   Errors: see `check_step`.
     """

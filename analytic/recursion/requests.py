@@ -20,7 +20,7 @@ SECONDS_PER_PAIR = 5e-9
 """Seconds that one core takes for a recursion step on a pair of pixels or vectors.  Measured times are 3e-9 to 2e-8."""
 
 FEWEST = 12
-"""Desired number of blocks per side of a kernel, so that as many workers can share them.  Short kernels have fewer."""
+"""Desired number of blocks per side of a kernel, so that many workers can share them.  Small kernels have fewer."""
 
 ALWAYS_FREE = 2**25
 """Calls that need fewer bytes skip the check of free memory, which takes as long as a small kernel."""
@@ -58,7 +58,7 @@ class Examples:
         return array_namespace(self.x[0])
 
     def at(self, i: slice, j: slice) -> Examples:
-        """Select examples i of x1 and j of x2.  Messages still name them by their index among all inputs."""
+        """Select examples i of x1 and j of x2.  Messages still name an example by its index among all inputs."""
         part, (name, first), (other, second) = copy(self), self.begins[0], self.begins[0 if self.symmetric else 1]
         part.symmetric, part.begins = self.symmetric and i == j, ((name, first + i.start), (other, second + j.start))
         part.x = (self.x[0][i],) if part.symmetric else (self.x[0][i], self.x[-1][j])
@@ -132,7 +132,7 @@ class Wanted:
 
 
 def blocks(shape: tuple[int, int], size: int, symmetric: bool) -> Iterator[Place]:
-    """Yield blocks of rows and columns that cover a matrix, or its upper triangle if it is symmetric."""
+    """Yield the (rows, columns) of blocks that cover a matrix, or its upper triangle if it is symmetric."""
     for i in range(0, shape[0], size):
         for j in range(i if symmetric else 0, shape[1], size):
             yield slice(i, min(i + size, shape[0])), slice(j, min(j + size, shape[1]))

@@ -48,7 +48,7 @@ def lower(layer: s.Layer, site: Site, parametrization: Parametrization) -> Progr
 
 
 class Mix(NamedTuple):
-    """Coefficients (A, B) of two parts, A^2 + B^2 = 1, as a point (cos psi, sin psi) on a circle.
+    """Hold the coefficients A = cos psi and B = sin psi of two parts per row.
 
     turn . back = sin((psi_i - psi_j)/2) for two rows i and j.
     tau_a, tau_b : factors of tau that replace A and B if some q = 0 (`RowState.has_zero_rows`), else None.
@@ -63,7 +63,7 @@ class Mix(NamedTuple):
 
 
 def mix(q1: Array, q2: Array | float, after: RowState, units: tuple[Array, Array] | None) -> Mix:
-    """Return A = sqrt(q1 / q), B = sqrt(q2 / q), q = q1 + q2; A = 1 for zero rows.   units : of tau, in each part."""
+    """Return A = sqrt(q1 / q) and B = sqrt(q2 / q), q = q1 + q2; A = 1 for zero rows.   units : tau's unit per part."""
     xp, q = array_namespace(after.q), after.q
     if after.has_zero_rows:
         q1, q = (xp.where(after.q > 0, one, 1.0) for one in (q1, q))
@@ -127,7 +127,7 @@ class Affine(Step):
     """Apply weights and bias: K' = w2 K + beta2,   Theta' = w2 Theta + ratio K' + rest.
 
     Weights have multiplier m, std s and learning-rate scale S; the bias has m_b, s_b and S_b.  With w2 = (m s)^2
-    fan_in, beta2 = (m_b s_b)^2, ratio = S / s^2, rest = S_b m_b^2 - ratio beta2, this equals J S J':
+    fan_in, beta2 = (m_b s_b)^2, ratio = S / s^2, rest = S_b m_b^2 - ratio beta2, Theta' is the kernel J S J':
 
         Theta' = w2 Theta + S m^2 fan_in K + S_b m_b^2
     """
@@ -276,13 +276,13 @@ class Concatenation(ResidualSum):
     """Concatenate parts: add their kernels, which are already weighted by each part's share of the features."""
 
     def law(self, law: Law) -> Law:
-        """Return the law.  The parts may be correlated, since no feature adds both; their variances can differ."""
+        """Return the law.  The parts may be correlated, since no feature is a sum of both.  Variances can differ."""
         one, two = run_law(self.branch, law), run_law(self.shortcut, law)
         return Law(False, one.fresh and two.fresh, own=one.own and two.own)
 
 
 Gains = tuple[Array | None, Array | None]
-"""Factors of tau_branch and tau_shortcut if some q = 0 (`RowState.has_zero_rows`), else None."""
+"""Factors of tau_branch and of tau_shortcut if some q = 0 (`RowState.has_zero_rows`), otherwise (None, None)."""
 
 
 @dataclass(frozen=True)
@@ -293,7 +293,7 @@ class ProductOfParts(Fork):
     """
 
     def law(self, law: Law) -> Law:
-        """Return the law: not Gaussian.  A mean over features factorises if the features of one part are alike."""
+        """Return the law, not Gaussian.  A product's mean over features factorises if one part's features are alike."""
         if not (run_law(self.branch, law).alike or run_law(self.shortcut, law).alike):
             raise UnsupportedLayer(
                 "Product multiplies two parts whose features differ in variance (inputs, a Concat, or flattened "
@@ -368,7 +368,7 @@ FORKS: dict[type, type[Fork]] = {s.Sum: ResidualSum, s.Product: ProductOfParts, 
 
 @lower.register
 def _(layer: s.Branches, site: Site, parametrization: Parametrization) -> Program:
-    """Combine two branches at a time; first scale the parts of a Concat, n_i of all n features, by sqrt(n_i / n)."""
+    """Combine two branches at a time.  First scale a part of a Concat with n_i of the n features by sqrt(n_i / n)."""
     programs = [lower(part, replace(site, residuals=0), parametrization) for part in layer]
     if isinstance(layer, s.Concat):
         widths = [out_shape(part, site.shape)[-1] for part in layer]
@@ -383,8 +383,8 @@ def _(layer: s.Branches, site: Site, parametrization: Parametrization) -> Progra
 class Masks(Step):
     """Apply dropout, keep = 1 - rate:  K'(x, x) = K(x, x) / keep,  K'(x, x') = K(x, x'),  and likewise for Theta.
 
-    Since c' = keep c, p' = keep p + rate / 2, r' = keep r + rate / 2 and tau' = keep tau.  Two rows are two examples
-    with separate masks, even if they are equal.  K'(x, x) appears only on the diagonal of K'(x1), never in K'(x1, x2).
+    For a pair of rows, c' = keep c, so p' = keep p + rate / 2, r' = keep r + rate / 2 and tau' = keep tau.  Two rows
+    have separate masks, even if they are equal.  K'(x, x) appears only on the diagonal of K'(x1), never in K'(x1, x2).
     """
 
     keep: float

@@ -11,9 +11,9 @@ A formula takes D and both pixels' precomputed numbers, which depend only on q. 
 Every D' is a sum of terms that vanish with D, so equal pixels stay equal, and nearly parallel pixels keep their angle.
 The terms from different norms are squares of differences of the two pixels' numbers.
 
-For vectors, the same formulas compute A and B from p and r.  This keeps the angle exact at every ratio of norms, while
-A computed as above has an error of eps times that ratio.  Vectors therefore need another formula for the part from
-different norms; it is in `closed_forms`, which also lists the sources.
+For vectors, A and B are computed from p and r.  This keeps the angle exact at every ratio of norms, while A computed
+from D has an error of eps times that ratio.  Vectors therefore need another formula for the part from different norms;
+it is in `closed_forms`, which also lists the sources.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def acute(m: Any, A: Any, B: Any, U2: Any = None) -> tuple[Any, Any, Any]:
 
 
 def bent(m: Any, A: Any, B: Any, U2: Any = None) -> tuple[Any, Any, Any]:
-    """Return (a > pi/2), a/2 and (sin b - b cos b) / 2, with the acute angle b = a or pi - a."""
+    """Return (a > pi/2), a/2 and (sin b - b cos b) / 2, with the acute angle b = a or pi - a.   U2 : as in `acute`."""
     wide, p, s = acute(m, A, B, U2)
     h = m.asin(p, s)
     return wide, m.where(wide, pi / 2 - h, h), m.lag(p, s)
@@ -239,7 +239,7 @@ ERF = Form("erf", lambda xp, q: arcs_of_pixels(xp, q)[:-1], erf_pair, (), erf_ro
 
 
 def gelu_numbers(xp: Any, q: Array) -> tuple[Array, ...]:
-    """Return kappa to cos(y/2) of `arcs_of_pixels(q/2)`, s, x, root = sqrt(cos x), part = q kappa^2 / root."""
+    """Return kappa, ..., cos(y/2) of `arcs_of_pixels(q / 2)`, s, x, root = sqrt(cos x), part = q kappa^2 / root."""
     _, *arcs, x = arcs_of_pixels(xp, q / 2)
     kappa = 1 / (1 + q)
     root = (kappa * (2 - kappa)) ** 0.25
@@ -465,7 +465,7 @@ RECTIFIED_SQUARE = Form("rectified square", root_of, rectified_square_pair, (), 
 
 
 def sign_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
-    """Return D' for sign x: 2a/pi, or (v + v')/2 if a pixel is 0.  The slope is infinite and never used."""
+    """Return D' of sign x, 2a/pi, or (v + v')/2 if a pixel is 0; 0 for the slope, which is infinite and unused; 2k."""
     (s, v), (s2, v2) = one, two
     _, U, A, B = sides(m, D, s, s2)
     wide, p, half_sin = acute(m, A, B, U + U)
@@ -497,4 +497,4 @@ NORMALISED = Form("normalised", nothing, normalised_pair)
 
 KINDS = KINKED, LINEAR, ERF, GELU, RECTIFIED_SQUARE, SIGN, NORMALISED, sine(1, 1, 0), exponential(1, 1), gaussian(1, -1)
 FORMS = {form.name: form for form in KINDS}
-"""{name: a form of this kind}.  Kinds differ in code, but forms of one kind differ only in their constants."""
+"""{name: a form with this name}.  Forms of one name differ only in their constants, so they share compiled code."""

@@ -76,7 +76,7 @@ class Law:
     gaussian : outputs are independent Gaussians of mean 0, and Theta is a mean over features.  Activations need this.
     fresh : the outputs are sums over the layer's own weights, and so are uncorrelated with everything before them.
     alike : all features of a pixel have the same distribution, unlike those of inputs or of concatenated parts.
-    own : the outputs depend on the branch's input only through the branch's own weights, so they are independent of it.
+    own : outputs depend on the branch's input only through the branch's own weights, so are independent of the input.
     """
 
     gaussian: bool = False
@@ -94,7 +94,7 @@ class Step(ABC):
 
     @abstractmethod
     def rows(self, rows: RowState) -> tuple[RowState, Any]:
-        """Return the rows after the layer, and its coefficients: arrays with an entry per row, or tuples of them."""
+        """Return the rows after the layer, and its coefficients: arrays with an entry per row, or tuples of arrays."""
 
     @abstractmethod
     def pairs(self, pairs: Pairs, row: Any) -> None:
@@ -121,7 +121,7 @@ Program = tuple[Step, ...]
 
 
 def run_rows(program: Program, rows: RowState) -> tuple[RowState, tuple[Any, ...]]:
-    """Return the rows after all steps, and the coefficients of each."""
+    """Return the rows after all steps, and the coefficients of each step."""
     coefficients = []
     for step in program:
         rows, row = step.rows(rows)
@@ -153,7 +153,7 @@ def columns(xp: Any, *numbers: Array) -> Array:
 class Distances(NamedTuple):
     """Vectors y : (N, k), one for each row, from which `quarter_squared_distance` computes |y_i - y_j|^2 / 4.
 
-    left . right = |y_i|^2/4 + |y_j|^2/4 - y_i . y_j / 2 has an error of eps * |y|^2.  Centring y keeps it small.
+    left . right = |y_i|^2/4 + |y_j|^2/4 - y_i . y_j / 2 has an error of eps * |y|^2.  Centring y keeps |y| small.
     """
 
     y: Array
@@ -178,7 +178,7 @@ def cast(row: Any, dtype: Any) -> Any:
 
 
 Take = Callable[..., Array]
-"""(array with one entry per row, axis=0) -> the entries of some rows.  A single entry for all rows stays unchanged."""
+"""(array with one entry per row along `axis`) -> the entries of some rows.  An array with one entry stays unchanged."""
 
 
 def taken(row: Any, take: Take) -> Any:
@@ -319,7 +319,7 @@ class Block(Pairs):
         self.i, self.j = i, j
 
     def parts(self, height: int) -> Iterator[Block]:
-        """Yield blocks of `height` rows, so that their arrays and those that a layer borrows can fit into a cache."""
+        """Yield blocks of up to `height` rows, whose arrays and a layer's borrowed arrays can fit into a cache."""
         for start in range(0, self.p.shape[0], height):
             at = slice(start, min(start + height, self.p.shape[0]))
             rows = slice(self.i.start + at.start, self.i.start + at.stop)

@@ -2,14 +2,14 @@
 
 By Price's theorem, dc'/dc = (q / v) S(c), S(c) = E phi'(u) phi'(u').  For c >= 0, a smoothed phi' gives S(c) and S(-c):
 
-    G(m) = E phi'(m + sqrt(q (1 - c)) w),      S(c) = E G(m)^2,   S(-c) = E G(m) G(-m),      m ~ N(0, q c)
+    G(m) = E phi'(m + sqrt(q (1 - c)) w),   S(c) = E G(m)^2,   S(-c) = E G(m) G(-m),   w ~ N(0, 1), m ~ N(0, q c)
 
-Let R be the mean of S over [0, p] for p = (1 - c)/2 near c = 1, and over [0, r] for r = (1 + c)/2 near c = -1.  Then
+Let R be the mean of S over [0, p], p = (1 - c)/2, near c = 1, and over [0, r], r = (1 + c)/2, near c = -1.  Then
 
     p' = (q / v) p R(p)                        p' = p'(-1) - (q / v) r R(r)
 
-S and R are smooth in log(1 + p / p_0), p_0 = .1 / q, so we interpolate them in this variable.  All rows have the same
-variance q.  (Price 1958.)
+S and R are smooth functions of log(1 + p / p_0), p_0 = .1 / q, so we interpolate them in this variable.  All rows have
+the same variances q and v = E phi(u)^2, and p'(-1) is p' at c = -1.  (Price 1958.)
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def coefficients(phi: Pointwise, s: float, p0: float, top: float) -> Array:
 class Steep(NamedTuple):
     """Duals of phi near c = 1 and c = -1, at s = sqrt(q).   gain : q / v.
 
-    p0 : the unit of p.   top : the duals hold for p or r < top.   opposite : p' at c = -1.   error : relative bound.
+    p0 : the unit of p.   top : the duals hold if p or r < top.   opposite : p' at c = -1.   error : a relative bound.
     """
 
     phi: Pointwise

@@ -21,7 +21,7 @@ def flat(x: Array) -> Array:
 
 
 def rows_at_once(xp: Any, width: int) -> int:
-    """Return how many rows of `width` numbers to prepare or subtract at once, so that they fit into a cache."""
+    """Return how many rows of `width` numbers to prepare or subtract at once, so that these rows fit into a cache."""
     return max(1, (2**16 if on_host(xp) else 2**26) // max(1, width))
 
 
@@ -76,7 +76,7 @@ class Rows:
         return high, rest
 
     def pick(self, rows: slice, dtype: Any, out: Array | None = None) -> tuple[Array, Array]:
-        """Return y = `unit` - centre and |y|^2 / 2 : (N,).  The latter is of the rounded y: equal rows have p = 0."""
+        """Return y = `unit` - centre, and |y|^2 / 2, (N,), of the rounded y, so that equal rows have p = 0."""
         xp = array_namespace(self.scale)
         if self.kept is not None and dtype == self.x.dtype:
             return self.kept[0][rows], self.kept[1][rows]
@@ -133,11 +133,11 @@ def square_norms(xp: Any, parts: tuple[Array, ...]) -> Array:
 
 
 SAMPLED = 256
-"""The centre is the mean of at most this many rows of x1 and as many of x2.  Any point near all rows' mean suffices."""
+"""The centre is the mean of at most this many rows of x1 and as many of x2.  Any point near the rows' mean suffices."""
 
 
 def prepare_rows(xp: Any, parts: tuple[Array, ...], norms2: Array, first: AffineRow | None) -> list[Rows]:
-    """Return the Rows of x1 (and x2), scaled by the weight and bias coefficients of a first Dense layer."""
+    """Return the Rows of x1 (and x2).   first : weight and bias coefficients of a first Dense layer, or None."""
     scale, bias = xp.sqrt(0.5 / xp.where(norms2 > 0, norms2, xp.inf))[:, None], None
     if first is not None and first.mix is not None:
         scale = scale * first.mix.a[:, :1]

@@ -87,7 +87,7 @@ class Dynamics(ABC):
         return self._gain(times(t), self._test_kernel(k_test_train))
 
     def _gain(self, t: Array, k_test: Array | None = None) -> Array:
-        """Return g_t(mu), (T, n), but 0 in exactly zero directions; raise ValueError if unresolved ones matter."""
+        """Return g_t(mu), (T, n), but 0 in zero directions; raise ValueError if unresolved directions matter."""
         s, rate, latest = self.spectrum, self.lr / (1 - self.momentum), float(np.max(t, initial=0.0))
         dropped = s.certain and (k_test is None or not s.reaches(k_test))
         if not dropped and s.zeros and latest * rate * s.resolution > len(self.y):
@@ -302,7 +302,7 @@ def rate(count: float, largest: float) -> float:
 
 
 def check_targets(y: Array) -> None:
-    """Check that the targets y : (N, C) are floating-point, finite and two-dimensional."""
+    """Raise TypeError or ValueError unless the targets y are floating-point, finite and (N, C)."""
     check_floating("y", y)
     if y.ndim != 2 or 0 in y.shape:
         hint = ": a single output needs its axis, y[:, None]" if y.ndim == 1 else ""

@@ -23,7 +23,7 @@ from typing import Any
 from minintk.arrays import Array, array_namespace, available_memory, check_finite, check_floating, on_host, to_host
 
 CERTAIN_JUMP = 100.0
-"""Eigenvalues below the bound are certainly zero if all others exceed the bound by this factor."""
+"""Eigenvalues below the resolution are certainly zero if the others exceed this number times the resolution."""
 
 
 def check_kernel(name: str, k: Array) -> None:
@@ -84,7 +84,7 @@ class Spectrum:
     """The factorisation k + ridge I = Q diag(lam + ridge) Q'.
 
     lam : (n,), ascending, at least -ridge / 2.  Q : (n, n).  Both are float64.
-    zeros : the number of leading eigenvalues of k + ridge I that cannot be distinguished from zero.
+    zeros : the number of eigenvalues of k + ridge I, the smallest ones, that cannot be distinguished from zero.
     certain : True if these eigenvalues (if any) are certainly zero; their lam is then set to 0.
     smallest : the smallest eigenvalue of k as computed, for messages.
     """
@@ -132,7 +132,7 @@ FEWER = "use fewer examples, or a kernel (N, N) shared by all outputs in place o
 
 
 def factorisation_bytes(n: int) -> int:
-    """Return the bytes that `spectrum` adds to a kernel of n rows: k in float64, a copy, workspace, and Q."""
+    """Return how many bytes `spectrum` needs besides a kernel of n rows: for k in float64, a copy, workspace, and Q."""
     return 44 * n * n
 
 

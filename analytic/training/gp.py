@@ -1,6 +1,6 @@
 """Predict with the ensemble of trained networks of infinite width, which is a Gaussian process at every time.
 
-At initialisation, infinitely wide networks are draws f_0 ~ GP(0, K).  Training maps each of them to f_t(x) = f_0(x) +
+At initialisation, infinitely wide networks are draws f_0 ~ GP(0, K).  Training maps each draw to f_t(x) = f_0(x) +
 A_t (y - f_0(X)), with the same matrix A_t for all draws (see `analytic.training.dynamics`):
 
     A_t = Theta(x, X) (Theta + ridge I)^-1 (I - e_t(Theta + ridge I)),    e_t(mu) = e^(-lr t mu / N)
@@ -208,7 +208,7 @@ def ensemble(
     """Return the ensemble of infinitely wide networks trained on (x, y) with loss L = 1/(2N) sum ||f - y||^2.
 
     kernel : `analytic.kernel(spec)`.  x : (N, *shape of an example) and y : (N, C) are copied.  Alternatively, pass a
-        pair (nngp, ntk) of matrices, (n, n) each, e.g. empirical kernels or kernels from a store.  They are not copied.
+        pair (nngp, ntk) of (n, n) matrices, e.g. empirical kernels or kernels from a store, which are not copied.
         In this case, x : (N,) and x_test : (M,) are row indices of the points.
     by : "flow" for gradient flow, or "descent" for gradient descent with `momentum`, where t is the number of steps.
         Both converge to the same limit t = inf.  Without momentum, they differ by O(lr) at finite times.

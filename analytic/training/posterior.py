@@ -119,7 +119,7 @@ class Posterior:
 
     @property
     def _factor_bytes(self) -> int:
-        """Bound the bytes that the kernel and its factor still need."""
+        """Return a bound on the number of bytes that the kernel and its factor still need."""
         if "factor" in self.__dict__:
             return 0
         ens, N = self.ensemble, int(self.ensemble.x.shape[0])
@@ -138,7 +138,7 @@ class Posterior:
     def factor(self) -> Array | None:
         """Return L, lower triangular (its upper entries are arbitrary), with L L' = k + ridge I; None if singular.
 
-        On the host, L overwrites an `_owned` float64 k.  A singular k is restored; with `noise`, it raises ValueError.
+        On the host, L overwrites an `_owned` float64 k.  A singular k is restored or, with `noise`, raises ValueError.
         """
         ens = self.ensemble
         ens.check_memory(self.kind, 0, None, self._factor_bytes)

@@ -3,7 +3,7 @@
     f'(0) = (f(h) - f(-h)) / 2h - h^2 f'''(0) / 6 + ...
 
 The kernels are exact to rounding at every angle, so these differences have errors of about rounding / h + h^2 = 1e-10.
-Forward-mode differentiation is as slow above a few hundred rows, and loses 8 digits of dTheta at small ReLU angles.
+Forward-mode differentiation takes as long above a few hundred rows, and loses 8 digits of dTheta at small ReLU angles.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ STEP = 1e-5
 """The step h of log w_std or log b_std."""
 
 ROWS_AT_ONCE, BYTES_OF_A_PAIR = 2048, 8 * 6
-"""Rows and columns of a block, and the bytes of the six numbers per pair that are needed besides the result."""
+"""Rows and columns of a block; bytes per pair of rows needed besides the result, for six numbers."""
 
 
 def differences(kernel_of: Callable[[float], Any], x1: Array, x2: Array | None = None) -> list[Array]:

@@ -38,10 +38,10 @@ from minintk.thresholds import THRESHOLDS
 def tile_width(xp: Any, n: int) -> int:
     """Return the number of columns of a tile of an n x n matrix.  On the host, a tile has twice as many rows.
 
-    A tile and the layers' working arrays fit a core's cache.  A tile must be large enough to amortise BLAS's packing in
-    the product.  Each ufunc must take tens of microseconds; otherwise, threads wait for the interpreter lock.  Tiles at
-    most a sixth as wide as the matrix keep several cores busy and do little work below the diagonal.  A width of 240
-    fills whole vector registers.  At a power of two, columns of a transposed tile would compete for few cache lines.
+    A tile and the layers' working arrays must fit into a core's cache.  A tile must be large enough to amortise BLAS's
+    packing in the product, and for each ufunc to take tens of microseconds, or threads wait for the interpreter lock.
+    Tiles at most a sixth as wide as the matrix keep several cores busy and do little work below the diagonal.  A width
+    of 240 fills whole vector registers.  At a power of two, columns of a transposed tile would share few cache lines.
     """
     most = 4096 if not on_host(xp) else min(240, max(100, -(-n // 6)))
     return -(-n // max(1, -(-n // most)))
@@ -78,7 +78,7 @@ def vector_engine(program: Program, inputs: Examples, asked: tuple[bool, bool]) 
 
 
 def one_blas_thread(shape: tuple[int, int], x: Array) -> AbstractContextManager[None]:
-    """Limit BLAS to one thread for large products.  Several would change the results' bits and wait for each other."""
+    """Limit BLAS to one thread for large products.  Several threads would change the results' bits and be slower."""
     small = max(prod(shape) * prod(x.shape[1:]), 2048 * sum(shape)) < THRESHOLDS.plain  # 2048: coefficients per row
     return nullcontext() if small else single_threaded_blas()
 
@@ -107,7 +107,7 @@ BUFFERS = 12
 
 
 def working_memory(inputs: Examples, coefficients: int = 0) -> int:
-    """Return the bytes needed besides the results, for rows and tiles (in float64 if float32 is too coarse).
+    """Return how many bytes rows and tiles (in float64 if float32 is too coarse) need besides the results.
 
     coefficients : bytes of the rows' coefficients and of their computation; estimated by default.
     """
@@ -154,7 +154,7 @@ class VectorEngine:
     out: tuple[Array | None, ...] = (None, None)
 
     def working_memory(self, inputs: Examples) -> int:
-        """Return the bytes needed besides the results, for these inputs or a block, with the known coefficients."""
+        """Return how many bytes `inputs`, or a block's, need besides the results, given the coefficients' true size."""
         return working_memory(inputs, 3 * self.fine.flat.bytes)
 
     def at(self, place: Place) -> VectorEngine:

@@ -49,7 +49,7 @@ class Begin(Step):
 
 
 class EndRow(NamedTuple):
-    """gain : G and 2 G, with G = sqrt q of the outputs.   tau_gain : the same with G = `scale`; None if all q > 0."""
+    """Hold gain = (G, 2 G), G = sqrt q of the outputs, and tau_gain, the same with G = `scale`; None if all q > 0."""
 
     gain: tuple[Array, Array]
     tau_gain: tuple[Array, Array] | None
@@ -102,7 +102,7 @@ class VectorPlan:
         return VectorPlan(self.program, cast(self.coefficients, dtype))
 
     def passes(self, xp: Any, count: int, dtype: Any, tangent: bool) -> list[Callable[[Block], None]]:
-        """Return the passes for blocks in order, compiled for a GPU or by Numba if possible and if rows are many."""
+        """Return the passes for blocks in order, compiled for a GPU or by Numba if possible and if `count` is large."""
         passes = None
         if count >= ROWS_WORTH_COMPILED and (faster := through("kernels")) is not None:
             passes = faster.passes(xp)

@@ -5,9 +5,9 @@ power shifts the local exponent by about c/n.  Every verdict allows a shift of M
 
     equal       passes if the theory's exponent is within `critical` standard errors + MARGIN of the fitted exponent
     at most     passes if the fitted exponent exceeds the bound by no more than this tolerance
-    undecided   replaces a pass if `critical` standard errors exceed RESOLUTION, so that n^-1/2 looks like n^0
+    undecided   replaces a pass if `critical` standard errors exceed RESOLUTION, as n^0 might then pass for n^-1/2
 
-By Bonferroni's correction, `critical` limits the probability that a run fails any test by chance to FAMILY_WISE_ERROR.
+By Bonferroni's correction, the probability that a run fails a test by chance is at most FAMILY_WISE_ERROR.
 
 Rows of `minintk verify --mup` are findings.  An exponent passes if its whole interval, at level CONFIDENCE, is within
 the tolerance of the theory's exponent.  It fails if the whole interval is outside; otherwise, it is undecided.  A mean
@@ -162,7 +162,7 @@ class Score:
 
 
 def critical_z(tests: int) -> float:
-    """Return the two-sided z that any of `tests` tests exceeds by chance with probability FAMILY_WISE_ERROR at most.
+    """Return the two-sided z that at most a fraction FAMILY_WISE_ERROR of runs with `tests` tests exceed by chance.
 
     >>> round(critical_z(1), 3), round(critical_z(50), 2)
     (2.576, 3.72)
@@ -186,7 +186,7 @@ CONFIDENCE, CRITICAL_Z = 0.99, 3.0
 class Finding:
     """One row of a report: a law, the theory's prediction, the measurement and the verdict.
 
-    control : True for a wrong scale or theory, which passes if the measurement rejects it.  seconds : the duration.
+    control : True for a wrong scale or theory, which passes if the measurement rejects it.  seconds : its duration.
     """
 
     law: str

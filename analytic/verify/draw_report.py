@@ -25,7 +25,7 @@ QUANTITIES = {
     "linearisation": "≤ −1/2", "trend": "0", "kernel movement": "≤ −1/2", "weights": "−1/2", "kernel": "−1/2",
     "infinite width": "−1/2",
 }  # fmt: skip
-"""{quantity of `draws.errors`: the theory's exponent}; "trend": the linearisation's exponent, wider - narrower half."""
+"""{quantity of `draws.errors`: the theory's exponent}; "trend": as in `exponents`."""
 
 
 def draws(
@@ -42,7 +42,7 @@ def draws(
 
 
 def exponents(found: dict[str, Any], quantity: str = "linearisation") -> Host:
-    """Return each seed's exponent, (S,), on the wider half of the widths, minus the narrower half's for "trend"."""
+    """Return each seed's exponent, (S,), on the wider half of the widths, or for "trend", minus the narrower half's."""
     sizes, half = found["widths"], len(found["widths"]) // 2
     errors = np.array(found["linearisation" if quantity == "trend" else quantity])
     wider = slopes(sizes[half:], errors[:, half:])

@@ -101,7 +101,7 @@ class Draw:
         return not isinstance(self.phi, KINKED)
 
     def rate(self, width: int) -> float:
-        """Return the learning rate's factor at this width: 1/n in standard parametrization unless NO_WIDTH, else 1."""
+        """Return the unit of the rate at this width: 1/n in standard parametrization without NO_WIDTH, otherwise 1."""
         return 1 / width if self.regime == "standard" and self.control != NO_WIDTH else 1.0
 
     def widths(self, widths: Sequence[int]) -> list[int]:
@@ -109,7 +109,7 @@ class Draw:
         return [n if self.body == "dense" else n // 2 for n in widths]
 
     def network(self, width: int) -> Network:
-        """Return the network of this width: weights, then (phi, weights) repeated, optionally in residual branches."""
+        """Return the network: weights, depth - 1 times (phi, weights), perhaps as residual branches, phi, output."""
         scales: Any = {"w_std": self.w_std, "b_std": self.b_std, "b_init": self.b_init}
         image = self.body != "dense"
         weights = s.Conv1d(width, 3, **scales) if image else s.Dense(width, **scales)
@@ -154,7 +154,7 @@ def by(rng: np.random.Generator) -> Callable[[Sequence[Any]], Any]:
 
 
 class WrongFactor(Linearized):
-    """The control f(theta_0) + 3/2 J (theta - theta_0), whose linearisation has a wrong factor."""
+    """The control f(theta_0) + 3/2 J (theta - theta_0), a linearisation with a wrong factor 3/2."""
 
     def forward(self, theta: Array, x: Array) -> tuple[Array, Jacobian]:
         f, J = super().forward(theta, x)

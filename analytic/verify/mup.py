@@ -29,7 +29,7 @@ from minintk.training.train import train
 
 
 class Frozen(SpectralMuP):
-    """Spectral muP with hidden layers that never learn."""
+    """Spectral muP with a learning rate of 0 for the hidden weights."""
 
     def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> Row:
         right = super().row(role, fan_in, fan_out, sigma)
@@ -44,7 +44,7 @@ class Shallow(SpectralMuP):
 
 
 class OneRate(SpectralMuP):
-    """Spectral muP with the root of each rate S in the multiplier, so that theta / sqrt(S) is trained at rate 1."""
+    """Spectral muP with sqrt(S) as the multiplier for each rate S, so that theta / sqrt(S) is trained at rate 1."""
 
     def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> Row:
         right = super().row(role, fan_in, fan_out, sigma)
@@ -186,11 +186,11 @@ def transfer(seed: int) -> Iterator[Finding]:
 
 
 REGRET = 2.0
-"""Allowed ratio of losses.  It varies by a factor of up to 1.5 between seeds; a best rate that moves as 1/n gives 5."""
+"""Allowed ratio of losses.  Ratios differ by a factor of up to 1.5 between seeds.  A best rate ~ 1/n gives 5."""
 
 
 def kept(law: str, found: Transfer) -> Finding:
-    """Check that the best rate at one width increases the loss at other widths by at most a factor of REGRET."""
+    """Check that the best rate at any width multiplies the best loss at every other width by at most REGRET."""
     verdict: Outcome = "undecided" if found.untrained else "pass" if found.regret <= REGRET else "fail"
     shift = f"best rate: 2^({found.shift}) a doubling".replace("-", "−")
     return Finding(law, f"1, ≤ {REGRET:g}", f"{found.regret:.2f}; {shift}", verdict)

@@ -116,7 +116,7 @@ def descend(ntk: Host, y: Host, f0: Host, steps: Host, lr: float) -> Host:
 def errors(run: Trajectory, theory: Ensemble, hidden_nngp: Host, n_test: int) -> dict[str, Host]:
     """Return {claim: (E,)}, distances whose scaling the theory predicts; for outputs, suprema of root mean squares.
 
-    theory : an ensemble with the kernels of all points.  hidden_nngp : (A, A), the last hidden layer's analytic kernel.
+    theory : an ensemble with the kernels of all points.  hidden_nngp : (A, A), the last hidden layer's analytic NNGP.
     """
     N, Theta = len(theory.y), theory.of("ntk")(np.arange(run.f.shape[-1]))
     seen = slice(N + n_test)  # omits the arc, which is only for figures

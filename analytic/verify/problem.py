@@ -66,7 +66,7 @@ class Problem:
 
 
 def problem(data: str | Path, rng: np.random.Generator) -> Problem:
-    """Return 32 training images and 16 test images of a data set, in float64.
+    """Return 32 training images, 16 test images and an arc between two test images, in float64.
 
     data : "digits" (part of the package), "mnist" or "cifar10" (downloaded unless MININTK_DATA names a folder), or a
     folder with the files of MNIST or CIFAR-10.  Raises FileNotFoundError if the folder contains neither.

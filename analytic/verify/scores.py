@@ -18,7 +18,7 @@ from scipy.special import chdtrc, ndtri, stdtr
 from minintk.arrays import Host
 
 LARGEST_Z = 37.0
-"""Largest |z|, at which z-scores are clipped, because the tail probability underflows in float64."""
+"""Largest |z|; larger z-scores are clipped to it, because the tail probability underflows in float64."""
 
 
 def mean_z(f: Host, mean: Host, cov: Host) -> float:

@@ -13,8 +13,8 @@ z_i = Phi^-1(1 - p_i) is standard normal, and the rounds combine into one statis
     Z_k = (z_1 + ... + z_k) / sqrt(k),    cov(Z_j, Z_k) = sqrt(j / k) for j <= k
 
 so P(Z_k > CRITICAL for any k <= ROUNDS) = LEVEL, exactly for normal exponents (Pocock 1977).  The rounds spend .0022,
-.0018, .0014, .0012, .0010, .0009, .0008, .0007 of LEVEL.  Of D draws that obey the law, the number that is rejected is
-thus at most Binomial(D, LEVEL).  The same applies to passes among D controls with b >= PASSED_BELOW.
+.0018, .0014, .0012, .0010, .0009, .0008, .0007 of LEVEL.  Of D draws that obey the law, the number of refused draws is
+thus stochastically at most Binomial(D, LEVEL), and so is the number of D controls with b >= PASSED_BELOW that pass.
 
 A relative correction c/n to the leading power shifts the slope over n ... 4n by .54 c/n, so MARGIN covers c < .09 n.
 """
@@ -58,7 +58,7 @@ def z_scores(exponents: Host, boundary: float) -> Host:
 
 
 def decide(exponents: Host) -> tuple[Literal["holds", "refused", "undecided"], int]:
-    """Return (decision, its round) for exponents : (K, S).  If both decisions are possible, the result is "refused".
+    """Return (decision, its round) for exponents : (K, S).  If a round rejects both hypotheses, decide "refused".
 
     >>> rng = np.random.default_rng(0)
     >>> [decide(b + 0.3 * rng.standard_normal((ROUNDS, SEEDS))) for b in (-1.0, 0.0)]

@@ -305,7 +305,7 @@ def on_source(app: Any, page: str, source: list[str]) -> None:
 def on_page(app: Any, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
     """Remove the links from source code back to the documentation. Sphinx calls this for each page that it writes.
 
-    These links name the module that defines an object, but the page of `minintk.models.empirical.ntk` is `minintk.ntk`.
+    A link names the module that defines an object, e.g. `minintk.models.empirical.ntk`, but its page is `minintk.ntk`.
     """
     if page.startswith("_modules/") and "body" in context:
         context["body"] = re.sub(r'<a class="viewcode-back".*?</a>', "", context["body"])

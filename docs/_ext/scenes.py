@@ -1,6 +1,6 @@
 """Define the directive `scene`: a recorded scene of docs/scenes with sliders, drawn by Plotly in the browser.
 
-A page contains the record as JSON, and plotly.js is copied from the Python package, so pages need no server.
+A page contains the record as JSON, and plotly.js is copied from the Python package, so pages need no other server.
 """
 
 from importlib.resources import files

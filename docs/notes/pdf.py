@@ -65,7 +65,7 @@ def to_typst(text: str) -> str:
     found = re.sub(r"BOX(\d+)BOX", lambda m: boxes[int(m[1])], found)
     found = found.replace("#h(0em)", "thick")  # pandoc's thick space; it would cancel the space that a relation has
     # Pandoc's bar \| is a relation, whose spaces look wrong around norms, so `vbar` replaces it. A large bar [\|] is
-    # kept. No space may remain at the end of a formula, because typst would then display it on its own line.
+    # kept. No space may remain at the end of a formula; typst would display that formula on its own line.
     found = re.sub(r"(?<!\[)\\\| *(?=[\^_])", "vbar", found)
     found = re.sub(r"(?<!\[)\\\|(?=\w)", "vbar ", found)
     return re.sub(r"(?<!\[)\\\|", "vbar", re.sub(r"(?<=\w)\\\|", " vbar", found))

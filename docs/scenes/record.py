@@ -29,7 +29,7 @@ STEP = 0.5
 
 
 def row(a: Any, digits: int = 3) -> list[float]:
-    """Return the entries of an array as a flat list, rounded to this many digits."""
+    """Return the entries of an array as a flat list, rounded to `digits` significant digits."""
     return [float(f"{v:.{digits}g}") for v in np.asarray(a, dtype=np.float64).ravel()]
 
 
@@ -77,11 +77,11 @@ def widths(ns: Sequence[int] = WIDTHS, times: Sequence[int] = TIMES) -> Scene:
 
 ALPHAS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 ALONG = (0, 2, 5, 10, 20, 50, 100, 200, 500)
-"""The steps that are recorded. The rate is 0.1 / lambda_max."""
+"""The steps that are recorded. The rate is a twentieth of the largest stable rate at the start."""
 
 
 def alphas(which: Sequence[float] = ALPHAS, times: Sequence[int] = ALONG) -> Scene:
-    """Record the directions and weights of 60 ReLU neurons that learn a teacher of three, for each alpha.
+    """Record the directions and weights of 60 ReLU neurons that learn a teacher of three neurons, for each alpha.
 
     alpha (f - f_0) learns the same targets for every alpha.  At large alpha training is lazy, at small alpha the
     neurons move (Chizat, Oyallon and Bach 2019).  A neuron `a` phi(w x) is drawn at |a| w with the sign of `a`.

@@ -67,7 +67,7 @@ def hierarchy(
     memory : bytes to use, by default half the free memory.  The required memory grows with (M C)^2 and P.  For ReLU and
     max-pooling, the derivatives are those of the smooth piece of f around theta0.  In training, about sqrt(n) of n
     units cross their kinks.  Each of them changes the kernel by about 1/n with random sign, so the total change is
-    about n^-3/4.  This exceeds the effect of O3 and O4, so orders 3 and 4 are no more accurate than order 2.
+    about n^-3/4.  This change exceeds the effect of O3 and O4, so orders 3 and 4 are no more accurate than order 2.
 
     Raises ValueError or TypeError for invalid arguments, UnsupportedLayer for a model or a layer without an expansion,
     and MemoryError, which gives the required memory, if M C is too large.

@@ -3,11 +3,11 @@
     SpectralDescent     dW = - lr s d sqrt(fan_out / fan_in) / multiplier * G / |G|       |G| is the spectral norm
     Muon                dW = - lr s d sqrt(fan_out / fan_in) / multiplier * U V'          G = U diag V'
 
-G is the gradient of W, or its running sum v <- momentum v + G.  d is 1 except in residual branches (`Role.depth`).  A
-step thus changes multiplier * W by lr sqrt(fan_out / fan_in) at every width: in spectral norm for spectral descent, in
-all singular values for Muon.  The spectral condition on updates holds exactly (Yang, Simon, Bernstein 2023, section 5).
-Muon is steepest descent in the spectral norm (Bernstein, Newhouse 2024; Jordan et al. 2024).  K x K kernels are treated
-as matrices (K K C_in, C_out).  K times their norm bounds that of the convolution.  Biases are matrices (1, n).
+G is the gradient of W, or the sum v <- momentum v + G.  s is W's entry in `lr_scales`, d the product of `Role.depth`.
+If s = d = 1, a step changes multiplier * W by lr sqrt(fan_out / fan_in) at every width, in spectral norm for spectral
+descent, in all singular values for Muon.  The spectral condition on updates holds exactly (Yang, Simon, Bernstein 2023,
+section 5).  Muon is steepest descent in the spectral norm (Bernstein, Newhouse 2024; Jordan et al. 2024).  For a K x K
+convolution, W is (K K C_in, C_out), and K |W| bounds the convolution's norm.  A bias is a matrix (1, n).
 """
 
 from __future__ import annotations
@@ -105,9 +105,9 @@ def orthogonalised(G: Array) -> Array:
 
         X <- 3/2 a X - 1/2 a^3 X X'X,        a^2 = 3 / (1 + low + low^2),        low <- 1/2 a low (3 - a^2 low^2)
 
-    Newton-Schulz steps start from X = G / c, c >= |G|.  They use only matrix products, scaled for singular values from
-    low to 1 (Chen, Chow 2014).  Sweeps from low = SWEEP to 1 repeat until |X X'X - X| (Frobenius) is at most tol;
-    then every singular value is within tol / 2 of 1 or within tol of 0.  Singular values of G below about 1e-5 |G| in
+    Newton-Schulz steps start from X = G / c, c >= |G|.  They use only matrix products.  The scale a suits singular
+    values from low to 1 (Chen, Chow 2014).  Sweeps from low = SWEEP to 1 repeat until |X X'X - X|_F <= tol = TOLERANCE.
+    Every singular value is then within tol / 2 of 1 or within tol of 0.  Singular values of G below about 1e-5 |G| in
     float32, or 1e-13 |G| in float64, can be rounding errors and become 0.
 
     >>> import numpy as np

@@ -9,7 +9,7 @@ descent with the rate lr on S^-1/2 theta, so lengths are measured in S^-1/2 thet
 largest eigenvalues of J S J' and S^1/2 H S^1/2.  Equivalent parametrizations give the same values.
 
 To first order, a step of size |f - y| / |D f| leads to f = y and changes J by |D^2 f| times that size.  kappa is this
-change relative to |D f|.  At width n, it is of order n^-1/2 with NTK, and of order 1 with muP and mean field.
+change relative to |D f|.  At width n, kappa is of order n^-1/2 with NTK, and of order 1 with muP and mean field.
 
 Gradient descent around a minimum is stable if lr x sharpness < 2 (edge of stability: Cohen et al. 2021; catapult:
 Lewkowycz et al. 2020).  The model linearised at theta has the Hessian H = J' (d2L/df2) J.  Without momentum,
@@ -50,9 +50,9 @@ def kappa(
 ) -> Kappa:  # fmt: skip
     """Compute kappa = |f - y| |D^2 f| / |D f|^2 at theta : (P,) on x : (N, *input_shape).
 
-    y : (N, C).  If it is None, |f - y| is set to 1.  ARPACK computes |D f| from J S J'.  For |D^2 f|, u . D^2 f[v, w]
+    y : (N, C).  If y is None, |f - y| is set to 1.  ARPACK computes |D f| from J S J'.  For |D^2 f|, u . D^2 f[v, w]
     is maximised over u, v and w in turn, `steps` times, from `starts` fixed starting points.  The largest value found
-    is used, which can be less than |D^2 f|.  scales : S by tensor, as for `mn.ntk`, by default the parametrization's
+    is used; it can be less than |D^2 f|.  scales : S by tensor, as for `mn.ntk`, by default the parametrization's
     scales.  Raises ValueError or TypeError for invalid arguments, ValueError if J is zero, FloatingPointError if J S J'
     overflows, and UnsupportedLayer for a model without an expansion.
 
@@ -234,7 +234,7 @@ def _scales(model: Model, theta: Array, scales: Mapping[str, float] | None) -> A
 
 
 def _pulled(J: Jacobian, u: Array) -> Array:
-    """Return J' u : (P,).  It can overflow, which `_largest_eigenvalue` checks."""
+    """Return J' u : (P,).  The result can overflow, which `_largest_eigenvalue` checks."""
     out = array_namespace(u).full((J.size,), float("nan"), dtype=u.dtype)  # NaN remains if a layer writes nothing
     J.pull(u, out)
     return out

@@ -21,7 +21,7 @@ class KernelPath:
 
     t : (S,).  movement : |Theta_t - Theta_0| / |Theta_0|.  alignment : centred alignment with y y', at most 1.
     share : {layer: its fraction of the trace of the kernel}.  effective_rank : between 1 and N.  eigenvalues : the k
-    largest ones, descending.  overlap : |U_0' U_t|^2 / j for j = 1, ..., k, where the columns of U are the first j
+    largest ones, descending.  overlap : |U_0' U_t|_F^2 / j for j = 1, ..., k, where the columns of U are the first j
     eigenvectors.  The overlap is 1 if U_t and U_0 span one space, and about j / N for random spaces.  It is meaningless
     if eigenvalues j and j + 1 are equal.  Eigenvalues and overlap : (S, [E], k).  All other arrays except t : (S, [E]).
     """
@@ -41,10 +41,10 @@ class KernelPath:
 def kernel_over_time(model: Model, run: Iterable[Any], x: Array, y: Array, *, k: int = 5) -> KernelPath:
     """Return the `KernelPath` of the NTK on x : (N, *input_shape) along a training run.  y : (N, C), the labels.
 
-    run : snapshots of `mn.train`, or those moments of `mn.flow` that contain theta : ([E], P).  The first one defines
+    run : snapshots of `mn.train` or moments of `mn.flow`, with theta : ([E], P).  The first of them defines
     Theta_0.  If the model's anchor moves, each snapshot's model is used.  k : the number of eigenvectors, at most N.
 
-    For each of the S times, this needs a kernel per layer with weights, and two decompositions of an N x N matrix.  Use
+    For each time, the function computes a kernel per layer with weights and decomposes an N x N matrix twice.  Use
     a few hundred examples, and snapshots at increasing intervals.  Raises TypeError for a run without theta, ValueError
     for an empty run, and the same exceptions as `ntk` and `target_alignment`.
 
@@ -80,7 +80,7 @@ def kernel_over_time(model: Model, run: Iterable[Any], x: Array, y: Array, *, k:
 
 
 def _overlap(U: Array, V: Array) -> Array:
-    """Return |U_j' V_j|^2 / j for j = 1 ... k, where U_j, V_j are the first j columns of U, V : ([E], N, k)."""
+    """Return |U_j' V_j|_F^2 / j for j = 1 ... k, where U_j, V_j are the first j columns of U, V : ([E], N, k)."""
     xp = array_namespace(U, V)
     squares = xp.linalg.matrix_transpose(U) @ V
     sums = xp.cumulative_sum(xp.cumulative_sum(squares * squares, axis=-1), axis=-2)

@@ -72,9 +72,9 @@ def weight_movement(model: Model, theta0: Array, theta: Array) -> dict[str, Arra
 def effective_rank(k: Array) -> Array:
     """Return the effective rank, exp(H(p)) for the entropy H and p = sigma / sum sigma: () or (E,), 1 to min(N, M).
 
-    k : ([E], N, M), or a full kernel ([E], N, C, M, C), which is reshaped to (N C, M C).  sigma : its singular values.
-    If n of them are equal and the others are zero, the rank is n (Roy and Vetterli 2007).  For J J', they are the
-    squared singular values of J (as in Samarin et al. 2022, figure 6).  Raises ValueError for a zero matrix.
+    k : ([E], N, M), or a full kernel ([E], N, C, M, C), which is reshaped to (N C, M C).  sigma : singular values of k.
+    If n of them are equal and the others are zero, the rank is n (Roy and Vetterli 2007).  For k = J J', sigma holds
+    the squared singular values of J (as in Samarin et al. 2022, figure 6).  Raises ValueError for a zero matrix.
 
     >>> import numpy as np
     >>> round(float(effective_rank(np.diag([5.0, 5.0, 5.0, 0.0]))), 12)
@@ -97,10 +97,10 @@ def effective_rank(k: Array) -> Array:
 
 
 def alignment(k: Array, other: Array, *, centred: bool = False) -> Array:
-    """Return <K, L>_F / (|K|_F |L|_F), () or (E,), for kernels ([E], N, N).  It is 1 if K = c L with c > 0.
+    """Return <K, L>_F / (|K|_F |L|_F), () or (E,), for kernels K = k and L = other, ([E], N, N); 1 if K = c L, c > 0.
 
-    centred : replace K by H K H with H = I - 1 1'/N, which removes the mean feature (Cortes et al. 2012).  For A A' and
-    B B' with A, B : (N, features) from `Network.layer_outputs`, this is linear CKA, which is in [0, 1] and invariant to
+    centred : use H K H and H L H with H = I - 1 1'/N, which removes mean features (Cortes et al. 2012).  For A A' and
+    B B' with A, B : (N, features) from `Network.layer_outputs`, the result is linear CKA, in [0, 1] and invariant to
     rotations of A or B (Kornblith et al. 2019).  Raises ValueError if a kernel is zero before or after centring.
 
     >>> import numpy as np

@@ -71,14 +71,14 @@ def power_law(
         log v_ns = log A + b log n + e_ns,    least squares over all widths n and seeds s
 
     Each width is thus weighted by its number of seeds.  The interval is bootstrapped over seeds.  The deviations of log
-    v from the mean over the S seeds of a width are multiplied by sqrt(S/(S-1)), because the mean is estimated.  They
-    are pooled and resampled for every width and seed, and the line is refitted.  The spread of the lines is multiplied
-    by the ratio of the quantiles of Student's t, with sum_n (S_n - 1) degrees of freedom, and of the normal
+    v from the mean over the S seeds of a width are multiplied by sqrt(S/(S-1)), because the mean is estimated.  The
+    results are pooled and resampled for every width and seed, and the line is refitted.  The spread of the lines is
+    multiplied by the ratio of the quantiles of Student's t, with sum_n (S_n - 1) degrees of freedom, and of the normal
     distribution, because few seeds estimate the scatter poorly.  Pooling assumes equal scatter of log v at all widths.
     The interval ignores deviations of the means from the line.
 
-    widths : (K,), with at least two different widths.  values : K arrays, of shape (S_i,), with the values at each
-        width.  At least one width needs two seeds.  rng : for the bootstrap, by default numpy.random.default_rng(0).
+    widths : (K,), with at least two different widths.  values : K arrays; array i, (S_i,), holds the values at
+        width i.  At least one width needs two seeds.  rng : for the bootstrap, by default numpy.random.default_rng(0).
     Raises ValueError for values that are not positive and finite, for too few values, and for resamples < 1.
 
     >>> rng = np.random.default_rng(1)
@@ -135,7 +135,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of a sequential test.  exponent, interval : of its last fit, or NaN if it fits several exponents."""
+    """The outcome of a sequential test.  exponent, interval : those of the last fit, or NaN for several exponents."""
 
     outcome: Outcome
     text: str

@@ -5,7 +5,7 @@
     Gaussian                     multiplier std (sqrt(fan_in) + sqrt(fan_out)), the |W| of a large Gaussian matrix
 
 For a convolution, h and z are whole images, of the same size as in the network.  A bias is treated as a (1, n) matrix,
-and a grouped convolution as a matrix of its windows.  See Yang, Simon, Bernstein 2023, condition 1.
+and a grouped convolution as the matrix (K K C_in / groups, C_out).  See Yang, Simon, Bernstein 2023, condition 1.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from minintk.models.network import Network
 from minintk.validate import number
 
 RTOL = 1e-3
-"""Default relative accuracy of a norm."""
+"""The default relative accuracy of a norm."""
 
 Map = Callable[[Array], Array]
 
@@ -36,7 +36,7 @@ def spectral_norm(W: Array, *, rtol: float = RTOL) -> Array:
     """Return |W|, the largest singular value of W : ([E], m, n); () or (E,).
 
     Lanczos steps on W'W give a lower bound on |W|, which is at least as accurate as that of power iteration.  The
-    iteration stops when eight steps increase this estimate by less than rtol / 4 of its value.
+    iteration stops when eight steps increase this estimate by at most rtol / 4 of its value.
 
     >>> round(float(spectral_norm(np.diag([3.0, 1.0, 2.0]))), 6)
     3.0
@@ -63,7 +63,7 @@ def largest_singular_value(
 ) -> Array:
     """Return the norm of a linear map, () or (E,), by Lanczos steps from start : ([E], *shape).
 
-    ndims : the number of axes of shape.  clear : stop after 3 steps if the estimate is below `clear`.  For the
+    ndims : the number of axes in shape.  clear : stop after 3 steps if the estimate is below `clear`.  For the
     maps J' of 400 networks, the square of the estimate after 3 steps was 0.54 to 1 times |J'|^2.
     """
     xp, last = array_namespace(start), tuple(range(-ndims, 0))
@@ -161,7 +161,7 @@ def _sides(t: Tensor, places: Container[str]) -> tuple[int, int, int]:
 def natural_norms(net: Network) -> dict[str, float]:
     """Return {tensor name: sqrt(fan_out / fan_in)}: sqrt(C_out / C_in) for a convolution, sqrt(n) for a bias.
 
-    |W| and |dW| must be of this order (Yang, Simon, Bernstein 2023, condition 1).  `net` must be a `Network`.
+    In muP, |W| and |dW| must be of this order (Yang, Simon, Bernstein 2023, condition 1).  `net` must be a `Network`.
 
     >>> import minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(400), mn.Tanh(), mn.Dense(100)), (25,), mn.SpectralMuP())
@@ -175,9 +175,9 @@ def natural_norms(net: Network) -> dict[str, float]:
 def gaussian_norms(net: Network) -> dict[str, float]:
     """Return {tensor name: multiplier std sqrt(window) (sqrt(fan_in) + sqrt(fan_out))}: |W| of large Gaussian weights.
 
-    This is the edge of the Marchenko-Pastur law.  |W| of a draw differs from it by O(n^-2/3).  A convolution has window
-    = K K: with circular padding and stride 1, its Fourier transform is a Gaussian matrix at each frequency.  In other
-    cases, this norm is approximate.  A bias has |W| = multiplier std sqrt(n).  `net` must be a `Network`.
+    The value is the edge of the Marchenko-Pastur law.  |W| of a draw differs by a fraction O(n^-2/3).  A convolution
+    has window = K K: with circular padding and stride 1, its Fourier transform is a Gaussian matrix at each frequency.
+    In other cases, this norm is approximate.  A bias has |W| = multiplier std sqrt(n).  `net` must be a `Network`.
 
     >>> import minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(400), mn.Tanh(), mn.Dense(100)), (25,), mn.SpectralMuP())
@@ -198,7 +198,7 @@ def update_alignment(net: Network, theta0: Array, theta: Array, x: Array) -> dic
     theta, theta0 : ([E], P).  dW = W - W_0, and h : ([E], N, *before) is the layer's input at theta0.  |dW| is the
     spectral norm, and |h| and |dW h| are root mean squares over the examples.  If h were independent of dW, a wide
     layer would give about 1/sqrt(n).  Gradients align with the features that produce them, so the spectral norm is the
-    right measure (Yang, Simon, Bernstein 2023, section 3).  Raises ValueError if a tensor did not move or h is zero.
+    right measure (Yang, Simon, Bernstein 2023, section 3).  Raises ValueError if some W did not move or h is zero.
 
     >>> import minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(500), mn.Tanh(), mn.Dense(500), mn.Tanh(), mn.Dense(1)), (3,))

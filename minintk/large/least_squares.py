@@ -4,11 +4,11 @@
 
 The diagonal matrix S contains the learning-rate scales of the parametrization (see `minintk.models.empirical`).
 
-`solve_gram` works in function space and stores a matrix of N C x N C numbers.  It builds the tangent kernel J J' layer
-by layer, in blocks, and factorises it (in place on the host).  `solve_lsqr` works in parameter space without a matrix.
+`solve_gram` works in function space and stores the tangent kernel J J', (N C, N C).  It builds the kernel layer by
+layer, in blocks, and factorises it (in place on the host).  `solve_lsqr` works in parameter space without a matrix.
 
-Without ridge, both return the solution w of J w = y - f_0 that lies in the row space of J.  It has the smallest norm,
-and gradient descent converges to it.  Both construct w in this space, so a small residual certifies the solution.
+Without ridge, both return the solution w of J w = y - f_0 that lies in the row space of J.  This solution has the
+smallest norm, and gradient descent converges to it.  Since w is built in the row space, a small residual certifies w.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from minintk.training.losses import check_problem, mse
 from minintk.validate import number, whole
 
 MAX_REFINEMENTS = 8
-"""Maximum number of steps of iterative refinement after the Cholesky solution."""
+"""The maximum number of steps of iterative refinement after the Cholesky solution."""
 
 THREADS_FROM = 4096
 """Up to this many rows, BLAS is limited to one thread: more threads take ten times as long on a busy machine."""
@@ -69,14 +69,14 @@ def solve_gram(
 ) -> Solution:  # fmt: skip
     """Solve the least-squares problem in function space: w = J' (J J' + ridge)^-1 (y - f_0), by Cholesky factorisation.
 
-    model : linearised at theta0 : (P,).  x : (N, *input_shape), y : (N, C).  All arrays are float32 or float64.
+    model : to be linearised at theta0 : (P,).  x : (N, *input_shape), y : (N, C).  All arrays are float32 or float64.
     t : time lr x steps of gradient flow on L = 1/(2N) (|f - y|^2 + ridge |w|^2), or inf for its limit.  A finite t
-        replaces the eigenvalues 1 / mu of the inverse by (1 - exp(-t mu / N)) / mu, which takes ten times as long.
+        replaces the inverse of each eigenvalue mu by (1 - exp(-t mu / N)) / mu, which takes ten times as long.
     rcond : cutoff for the pseudo-inverse of J J', as in numpy.linalg.pinv.  Eigenvalues up to rcond times the largest
         count as 0, so the cutoff for singular values of J is sqrt(rcond).  This also takes ten times as long.
     memory : limit in bytes, by default nine tenths of the free memory.  Raises MemoryError if more is required.
 
-    The Cholesky solution is refined until the norm of y - f_0 - J w - ridge a no longer halves.  Only `ridge` is
+    The Cholesky solution is refined up to 8 times, while the norm of y - f_0 - J w - ridge a halves.  Only `ridge` is
     added to the diagonal.  Raises ValueError if the matrix is singular or the refinement does not converge.
     See Samarin et al. 2022, eqs. (2) and (4); Lee et al. 2019, eq. (8).
 
@@ -227,7 +227,7 @@ def _lsqr(J: ChunkedJacobian, b: Array, damp: float, limit: int, tol: float) -> 
 
 
 class ChunkedJacobian(Jacobian):
-    """J and f_0 : (N, C), computed in chunks of examples that fit into `memory` bytes.   root : J's factor S^1/2."""
+    """J and f_0 : (N, C), computed in chunks of examples that fit into `memory` bytes.   root : S^1/2."""
 
     def __init__(self, model: Model, theta: Array, x: Array, memory: int, root: Array | float = 1.0) -> None:
         xp, N = array_namespace(theta, x), x.shape[0]

@@ -1,11 +1,11 @@
-"""Activations:  y = phi(x)
+"""Compute activations:  y = phi(x)
 
 jvp     dy = phi'(x) dx
 vjp     dx = phi'(x) u
 gram    0: there are no weights
 
-`pointwise` looks up phi and phi', which infinite networks use for quadrature.  phi' is computed from x or, if cheaper,
-from y (tanh' = 1 - y^2), so that a layer stores only one of the two arrays.
+`pointwise` returns phi and phi', which infinite-width kernels also use.  phi' is computed from x or, if cheaper,
+from y (tanh' = 1 - y^2), so that a layer stores only x or only y.
 """
 
 from __future__ import annotations
@@ -62,19 +62,19 @@ def _(layer: s.Activation, site: Site, parametrization: Parametrization, name: s
 
 
 Formula = Callable[[Array, Array, Array], Array]
-"""(q, q', k) -> E phi(u) phi(u'), or the same for the derivative of phi, elementwise."""
+"""A function (q, q', k) -> E phi(u) phi(u') or E phi'(u) phi'(u'), elementwise (see `Pointwise`)."""
 
 
 @dataclass(frozen=True)
 class Pointwise:
-    """An activation phi(xp, x) -> y, with phi' as dphi(xp, x) or dphi(xp, y).  `keeps` selects between "x" and "y".
+    """An activation phi(xp, x) -> y, with phi' as dphi(xp, x) or dphi(xp, y).  keeps : "x" or "y", as in dphi.
 
     xp : the namespace of the arrays.  `minintk.arrays.scipy_module(xp, "special")` provides its special functions.
     phi' is an array of numbers, or of booleans that act as 0 and 1.
-    kinks : the points where phi or a derivative jumps.  Quadrature splits its panels there, and needs all of them.
+    kinks : the points where phi or a derivative jumps.  Quadrature splits its panels at the kinks, so list all of them.
     clipped : True if phi is linear between the kinks and constant beyond them, so that its kernels have a closed form.
     dual : (q, q', k) -> E phi(u) phi(u') and the same for phi', for Gaussian u, u' of variances q, q' and covariance k,
-        elementwise.  None if there is no closed form.  `analytic.register_dual` describes its precision.
+        elementwise.  None if there is no closed form.  `analytic.register_dual` describes the precision.
     """
 
     phi: Callable[[Any, Array], Array]

@@ -1,7 +1,7 @@
 """Compute attention, and means that ignore padding.
 
-GlobalSelfAttention is a chain of three maps: keys k, queries q and values v, concatenated; the heads; and Dense at each
-position.  A head with L positions and c = 1/d_k or 1/sqrt(d_k), where k has d_k channels, computes
+GlobalSelfAttention chains three maps: from x to concatenated keys k, queries q and values v; the heads; and Dense at
+each position.  A head with L positions and c = 1/d_k or 1/sqrt(d_k), where k has d_k channels, computes
 
     G = c q k'     A = zeta(G)     y = A v
     jvp            dA = zeta'(G) c (dq k' + q dk'), for softmax A * (dG - sum_t A dG);     dy = dA v + A dv
@@ -65,7 +65,7 @@ class HeadsJacobian(LayerJacobian):
 class BoundHeads:
     """Attention with h heads.  Keys, queries and values are concatenated; queries are omitted if they equal the keys.
 
-    sizes : the channels per head of each part.  grid : the shape of the positions.  zeta : None for softmax.
+    sizes : the number of channels per head of each part.  grid : the shape of the positions.  zeta : None for softmax.
     """
 
     heads: int

@@ -5,7 +5,7 @@ weights and inputs, the `Bound` returns the output y and the layer's Jacobian J.
 the arrays needed for
 
     jvp   (dw, dx) -> dy                   the change of the output (forwards)
-    vjp   u -> (dw, dx)                    the transpose of this map (backwards)
+    vjp   u -> (dw, dx)                    the transpose of jvp (backwards)
     gram  (u, v) -> u (dy/dw)(dy/dw)' v    the contribution of the layer's weights to the tangent kernel
 
 Inputs have shape ([E], N, *shape), and weights have shape ([E], *tensor.shape).  The optional axis E of an ensemble
@@ -57,7 +57,7 @@ class Contraction:
     _asked: set[str] = field(default_factory=set, repr=False)
 
     def scale(self, tensor: Tensor) -> float:
-        """Return S for this tensor, the factor of its contribution to the kernel.  For J J', S = 1."""
+        """Return S for this tensor, by which `gram` multiplies the tensor's contribution.  For J J', S = 1."""
         self._asked.add(tensor.name)
         return 1.0 if self.S is None or self.layout is None else float(self.S[self.layout.slices[tensor.name]][0])
 
@@ -127,7 +127,7 @@ class Bound(Protocol):
 
 @singledispatch
 def bind(layer: s.Layer, site: Site, parametrization: Parametrization, name: str) -> Bound:
-    """Bind a layer to a finite network, with its multipliers.  name : the prefix of its tensors' names."""
+    """Bind a layer to a finite network, with the parametrization's multipliers.  name : the prefix of tensor names."""
     kind = type(layer).__name__
     raise UnsupportedLayer(f"{kind} has no finite meaning: register minintk.layers.contract.bind for it")
 
@@ -164,7 +164,7 @@ class WeightAndBias:
         return (self.W,) if self.b is None else (self.W, self.b)
 
     def squares(self, kernel: Contraction) -> tuple[float, float]:
-        """Return (S_W m^2, S_b c^2), the factors of the weight and the bias in J S J', with 0 for a missing bias."""
+        """Return (S_W m^2, S_b c^2), which multiply the shares of W and b in J S J', with 0 for a missing bias."""
         return kernel.scale(self.W) * self.m**2, 0.0 if self.b is None else kernel.scale(self.b) * self.c**2
 
 
@@ -270,7 +270,7 @@ class Layout:
     ) -> Any:  # fmt: skip
         """Return the learning-rate scale of each parameter, (P,), or None if all are 1.
 
-        override : {tensor name: scale}; 0 freezes a tensor.  rule : `Optimizer.rule`.  name : the argument, for errors.
+        override : {tensor name: scale}; 0 freezes a tensor.  rule : `Optimizer.rule`.  name : for error messages.
         like : an array whose library and dtype the result gets (else NumPy, float64).  params : see `frozen`.
         """
         if override is not None and not isinstance(override, Mapping):

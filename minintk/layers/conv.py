@@ -1,4 +1,4 @@
-"""Conv2d, Conv1d:  y = m P(x) W + c b         m, c: the multipliers of the parametrization
+"""Compute Conv2d and Conv1d:  y = m P(x) W + c b         m, c: the multipliers of the parametrization
 
 P(x) has one row per window: the patch that the window reads (`minintk.layers.patches`).  W is a matrix (K_h K_w C_in,
 C_out).  A convolution is thus a Dense layer that acts on every patch.

@@ -1,4 +1,4 @@
-"""Dense:  y = m x W + c b          m, c: the multipliers of the parametrization
+"""Compute Dense:  y = m x W + c b          m, c: the multipliers of the parametrization
 
 jvp     dy = m dx W + m x dW + c db
 vjp     dW = m x' u,   db = c sum_N u,   dx = m u W'

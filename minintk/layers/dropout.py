@@ -1,4 +1,4 @@
-"""Dropout:  y = m x,   m = 1 / (1 - rate) or 0, drawn for each entry of x (m = 1 if the network has no masks)
+"""Compute Dropout:  y = m x,   m = 1 / (1 - rate) or 0, drawn for each entry of x (m = 1 if the network has no masks)
 
 jvp     dy = m dx
 vjp     dx = m u
@@ -19,7 +19,7 @@ from minintk.spec.parametrization import Parametrization
 from minintk.spec.shapes import Shape, Site
 
 KEYS = "dropout"
-"""Name under which a network passes the random keys of its masks, integers ([E], 2), to its layers."""
+"""The name under which a network passes the random keys of its masks, integers ([E], 2), to its layers."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class DropoutJacobian(LayerJacobian):
 
 @dataclass(frozen=True)
 class BoundDropout:
-    """Dropout, bound to a network.  Its masks depend on its name, so they differ from the masks of other layers."""
+    """Dropout, bound to a network.  The masks depend on `name`, so they differ from those of other layers."""
 
     rate: float
     shape: Shape

@@ -1,4 +1,4 @@
-"""LayerNorm, BatchNorm:  y = r (x - mean),   r = 1 / sqrt(variance + eps)
+"""Compute LayerNorm and BatchNorm:  y = r (x - mean),   r = 1 / sqrt(variance + eps)
 
 LayerNorm averages over the last axis (or given axes), BatchNorm over batch and pixels.  The averages depend on x, so
 
@@ -86,7 +86,7 @@ class BoundBatchNorm:
     tensors: tuple[Tensor, ...] = ()
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, NormJacobian]:
-        """Compute y = r (x - mean) with the statistics in w.  If w contains none, store those of the batch in w."""
+        """Compute y = r (x - mean) with the statistics in w.  If w has none, store the batch's in w first."""
         names, ones = (f"{self.name}.mean", f"{self.name}.r"), (1,) * len(self.shape)
         axes, frozen = tuple(range(-1 - len(self.shape), -1)), names[0] in w
         if frozen:

@@ -1,4 +1,4 @@
-"""Pad images and read the patches in their windows.  Both maps have transposes.
+"""Pad images, and read the patches in windows.  Padding and reading have transposes.
 
     pad     x -> canvas        crop    its transpose, which sums over the copies of the image
     read    x -> canvas -> P   add     its transpose, which adds each entry of P to the pixel it was read from
@@ -65,7 +65,7 @@ class Windows:
 
     @cached_property
     def offsets(self) -> list[Index]:
-        """Return one index per position in a window, row by row.  It selects that position's pixel in every window."""
+        """Return an index for each position s in a window, row by row.  It selects pixel s of every window."""
         down, right = ([a.along(k) for k in range(a.kernel)] for a in (self.rows, self.columns))
         return [(..., i, j, slice(None)) for i in down for j in right]
 

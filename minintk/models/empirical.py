@@ -7,7 +7,7 @@
 S contains the learning-rate scale of every parameter.  A small gradient step changes theta by -lr S J' dL/df, and
 therefore f by -lr J S J' dL/df, so J S J' governs training.  By default, S is given by the parametrization (S = 1 for
 NTK, Standard, PyTorch).  The argument `scales` replaces S, and `J.gram` returns J J'.  The Jacobian is never formed.
-Only the activations and C cotangents of two blocks are stored.  For an ensemble, each kernel has a leading axis E.
+Only the activations and cotangents of two blocks are stored.  For an ensemble, each kernel has a leading axis E.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def ntk(
 
     x1 : (N, *input_shape), x2 : (M, *input_shape), default x1.
     scales : {tensor name: S}, which replaces the learning-rate scales of the parametrization, like `lr_scales` of
-    `train`.  Raises ValueError if a tensor is not given and the parametrization has rates only for Adam.
+    `train`.  Raises ValueError if `scales` omits a tensor and the parametrization has rates only for Adam.
     params : names of the trained parameters, or patterns such as "*.b", by default all.  With "last", only the last
     layer is trained.  With NTK(), the kernel then approaches `analytic.kernel(spec).nngp` as the width grows.
-    memory : bytes for the computation, by default half the free memory.  Raises MemoryError if more is needed.
+    memory : the bytes to use, by default half the free memory.  Raises MemoryError if more is needed.
     Raises ValueError or TypeError if theta or the inputs do not fit the model, or contain NaN or infinities.
 
     >>> import numpy as np, minintk as mn
@@ -114,7 +114,7 @@ def blocks(
     budget = available_memory(xp) // 2 if memory is None else int(number("memory", memory))
     dtype = np.dtype(theta.dtype if dtype is None else dtype)
     size = block_size(model, theta, max(N, M), trace, dtype.itemsize * prod(shape), budget)
-    if x2 is None:  # smaller blocks leave less to compute below the diagonal
+    if x2 is None:  # smaller blocks compute fewer entries below the diagonal
         size = min(size, max(1024, -(-N // 16)))
     if size >= max(N, M):
         J1 = model.jacobian(theta, x1)
@@ -145,7 +145,7 @@ def check_kernel(model: Model, theta: Array, x1: Array, x2: Array | None) -> Non
 
 
 def block_size(model: Model, theta: Array, N: int, trace: bool, result: int, budget: int) -> int:
-    """Return the number of examples per block: the result, two blocks and three kernel blocks must fit in `budget`."""
+    """Return the number of examples per block; the result, two blocks and three kernel blocks fit in `budget` bytes."""
     item = theta.dtype.itemsize * prod(theta.shape[:-1])  # bytes of one number for all members
     layers, widest = model.footprint
     per_example = 2 * item * (layers + 4 * model.outputs * widest)

@@ -17,7 +17,7 @@ class InputJacobian:
     jvp    v -> (df/dx) v       from a change of the inputs to a change of the outputs
     vjp    u -> (df/dx)' u      from a cotangent of the outputs to a gradient with respect to the inputs
 
-    outputs : (N, C).  shape : the shape of x, (N, *input_shape).  theta : ([E], P).  v and u can have a leading axis K.
+    outputs : (N, C).  shape : (N, *input_shape).  theta : ([E], P).  v and u can have a leading axis K, for K vectors.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Dense(1), (2,), mn.Standard())

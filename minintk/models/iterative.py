@@ -2,7 +2,7 @@
 
     f_lin(theta) = f(theta_0) + J(theta_0) (theta - theta_0),     theta_0 <- theta   after the steps given by `every`
 
-With every = 1, the model itself is trained.  With every = inf and without Dropout masks, this is `Linearized`.
+With every = 1, training is that of the model itself, and with every = inf (without Dropout masks) of `Linearized`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Moved:
     J is the Jacobian at the n inputs of the probe.  For any matrix A, the mean of |A' u|^2 over u is |A|_F^2, so one u
     estimates the relative change of J.  For any C, each step needs one more forward and backward sweep over the probe.
 
-    probe : (n, *input_shape), some training inputs, e.g. a tenth of a batch.  fraction : a finite number > 0.
+    probe : (n, *input_shape), e.g. a tenth of a batch of training inputs.  fraction : a number > 0.  seed : of u.
 
     Raises ValueError if the fraction or the probe is invalid.
 
@@ -73,7 +73,7 @@ class IterativelyLinearized(Linearized):
 
     every : a whole number K >= 1 (update theta_0 after every K steps), inf (never update), an increasing sequence
     (update after these steps), or `Moved(fraction, probe)` (update when the tangent features have changed).
-    With every = 1, the model itself is trained.  With every = inf and without Dropout masks, this is `Linearized`.
+    With every = 1, training is that of `model` itself, and with every = inf (without Dropout masks) of `Linearized`.
     linearizations : () or (E,), the number of linearisation points so far.  Raises ValueError if `every` is invalid.
 
     >>> import numpy as np, minintk as mn

@@ -2,7 +2,7 @@
 
     jvp    v -> J v          from a change of the parameters to a change of the outputs
     vjp    u -> J' u         from a cotangent of the outputs to a gradient
-    gram   J J'              (N, C, M, C); the tangent kernel includes learning-rate scales (`minintk.models.empirical`)
+    gram   J J'              (N, C, N, C); the tangent kernel includes learning-rate scales (`minintk.models.empirical`)
 
 With an ensemble, every result has a leading axis E.  v and u can have an additional leading axis K, for K vectors.
 """
@@ -21,7 +21,7 @@ from minintk.layers.norm import UNCALIBRATED
 
 
 class Jacobian(ABC):
-    """The linear map J, (P,) -> (N, C), for each of the E members of an ensemble.
+    """The linear map J, (P,) -> (N, C), of one network or of each of the E members of an ensemble.
 
     To write your own Jacobian, define the four attributes and the maps `push` and `pull`.
 
@@ -39,7 +39,7 @@ class Jacobian(ABC):
 
     @abstractmethod
     def pull(self, u: Array, out: Array) -> None:
-        """Write J' u to out : ([K], [E], P), for u : ([K], [E], N, C).  `vjp` checks their shapes and dtype."""
+        """Write J' u to out : ([K], [E], P), for u : ([K], [E], N, C).  `vjp` checks both shapes and the dtype of u."""
 
     def contract(self, other: Jacobian, kernel: Contraction) -> Array:
         """Return J S J_other' as `kernel` specifies, with a backward and a forward sweep per row of J_other."""
@@ -181,7 +181,7 @@ class NetworkJacobian(Jacobian):
             raise ValueError(UNCALIBRATED)
         net, layers, _ = self.at
         if isinstance(other, NetworkJacobian) and net is other.at[0] is not None and layers is not other.at[1]:
-            other = net._through(layers, other.like, other.at[2])[1]  # layers depend on the size of the batch
+            other = net._through(layers, other.like, other.at[2])[1]  # the choice of layers depends on the batch size
         if not isinstance(other, NetworkJacobian) or type(other.root) is not type(self.root):
             return super().contract(other, kernel)
         (N, C), M, xp = self.outputs, other.outputs[0], array_namespace(self.like)

@@ -83,12 +83,12 @@ class Model(ABC):
         return self
 
     def fixed(self, x: Array) -> Model:
-        """Return the same model for repeated calls with this x.  It can store values that depend only on x."""
+        """Return the same model for repeated calls with this x.  The result can store values that depend only on x."""
         return self
 
     @property
     def coupled(self) -> bool:
-        """True if an example's output depends on other examples or its place in the batch.  No kernel exists then."""
+        """True if an example's output depends on other examples or on its place in the batch; then no kernel exists."""
         return False
 
     def check_theta(self, theta: Array, name: str = "theta") -> None:

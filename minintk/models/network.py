@@ -57,7 +57,7 @@ class Network(Model):
     """
 
     speed: ClassVar[Callable[[BoundChain, s.Sequential, Shape, bool], Ways] | None] = None
-    """The function that returns a network's `Ways`.  None means that of `minintk.fast` or, if missing, `as_written`."""
+    """The function that returns a network's `Ways`, or None for that of `minintk.fast` (without it, `as_written`)."""
 
     def __init__(
         self, spec: s.Layer, input_shape: Sequence[int], parametrization: Parametrization | None = None
@@ -291,7 +291,7 @@ class Network(Model):
         return fast if x.shape[0] * self._positions * self.size >= THRESHOLDS.plain else self.layers
 
     def _through(self, layers: Bound, theta: Array, x: Array) -> tuple[Array, NetworkJacobian]:
-        """Return (f, J) computed by these layers."""
+        """Return (f, J) computed by `layers`."""
         f, root = layers(self._weights(theta), x)
         ensemble = theta.shape[0] if theta.ndim == 2 else None
         if ensemble is not None and f.ndim == 2:  # without weights, all members have the same f

@@ -2,9 +2,9 @@
 
     x(t) = x_0 + x_1 t + ... + x_k t^k  is the input of a layer with weights w_0 + t d, and y(t) is its output
 
-linear in weights and input (Dense, convolutions)   y_j = L(w_0) x_j + L(d) x_{j-1}
+linear in weights and input (Dense, convolutions)   y_j = L(w_0) x_j + L(d) x_{j-1}   if y = L(w) x
 activations                                         y = phi(x) as a series (`minintk.models.power_series`)
-no weights, (piecewise) linear (pools, ...)         y_j = A x_j, j >= 1, on the linear piece around x_0
+no weights, (piecewise) linear (pools, ...)         y_j = A x_j, j >= 1, if y = A x + constant near x_0
 LayerNorm                                           y = r c,  c = x - mean(x),  r = (mean(c^2) + eps)^(-1/2)
 
 A network with kinks is expanded on its smooth piece around theta_0.  The derivative of a truncated series is a
@@ -33,7 +33,7 @@ from minintk.spec.shapes import UnsupportedLayer
 
 @singledispatch
 def expand(layer: Bound, w: Weights, d: Weights, x: Series) -> tuple[Series, LayerJacobian]:
-    """Return (y, J): the output series of a bound layer with weights w + t d for the input series x, up to t^k."""
+    """Return (y, J): a bound layer's output series for weights w + t d and input series x, and its derivative."""
     name = type(layer).__name__.removeprefix("Bound")
     raise UnsupportedLayer(f"{name} has no Taylor expansion: register minintk.models.taylor.expand for it")
 
@@ -69,13 +69,13 @@ class Sum(LayerJacobian):
 
 @dataclass(frozen=True)
 class BilinearSeries(LayerJacobian):
-    """y_j = L(w) x_j + L(d) x_{j-1}.  y_0 also includes the bias c b, and y_1 the change of the bias.
+    """y_j = L(w) x_j + L(d) x_{j-1}.  y_0 also includes the bias at w, and y_1 the bias at d.
 
     jvp   dy_j = L(w) dx_j + L(d) dx_{j-1} + L(dw) x_{j-1}
     vjp   dw = sum_j (L(.) x_{j-1})' u_j,   dx_j = L(w)' u_j + L(d)' u_{j+1}
     gram  sum over i, j of the layer's own grams, for the inputs x_{j-1} and x'_{i-1}
 
-    plain : the layer without its bias.  at_w, at_d : its Jacobians at the weights w and d.  inputs : for j =
+    plain : the layer without its bias.  at_w, at_d : the layer's Jacobians at w and d.  inputs : for j =
     1 ... k, the layer's Jacobian at x_{j-1}, or None if x_{j-1} = 0.  Only the Jacobian at x_0 includes the bias.
     """
 
@@ -219,7 +219,7 @@ class NormSeries(LayerJacobian):
         return times(self.r, [add(_centred(c, self.axes), p) for c, p in zip(dx, pulled, strict=True)])
 
     def vjp(self, u: Any, dw: Weights | None) -> Any:
-        """Apply the transpose.  r is constant along `axes`, so it commutes with means over them."""
+        """Apply the transpose.  r is constant along `axes`, so it commutes with means over `axes`."""
         return self.jvp({}, u[::-1])[::-1]
 
 

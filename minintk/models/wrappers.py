@@ -56,7 +56,7 @@ class Anchored(Model):
         return self.theta0 if same else array_namespace(theta).broadcast_to(self.theta0, theta.shape)
 
     def _moved(self, model: Model, theta0: Array) -> Self:
-        """Return the same wrapper of another model and theta_0.  Nothing writes to theta_0, so it can be a view."""
+        """Return this wrapper with another model and theta_0.  Nothing writes to theta_0, so theta_0 can be a view."""
         other = copy(self)
         other.model, other.theta0 = model, theta0
         return other
@@ -196,8 +196,8 @@ class Taylor(Anchored):
         f_k(theta) = sum_{j = 0 ... k} 1/j! D^j f(theta_0)[d, ..., d],    d = theta - theta_0
 
     Order 1 is `Linearized`.  The power series of t -> f(theta_0 + t d) is computed layer by layer.  A training step
-    takes about 5k/3 times as long as for the network.  Layers with kinks (ReLU, MaxPool) stay on one smooth piece.
-    Raises ValueError unless `order` is a whole number >= 1, and UnsupportedLayer if a layer has no expansion.
+    takes about 5k/3 times as long as for the network.  Layers with kinks (ReLU, MaxPool) stay on the piece around
+    theta_0.  Raises ValueError unless `order` is a whole number >= 1, and UnsupportedLayer if a layer has no expansion.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))

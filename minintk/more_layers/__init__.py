@@ -1,6 +1,6 @@
 """Define further layers that `minintk.lift` needs for models from other libraries.
 
-Each file defines layers as data and their shape rules and finite rules, just as your own package would:
+Each file defines layers as data, with their shape rules and finite rules, as your own package would:
 
     activations      Hardtanh, Hardswish, Hardsigmoid, ELU, the tanh form of GELU
     grouped_conv     convolutions with groups (depthwise) and with dilation

@@ -1,4 +1,4 @@
-"""Activations of convolutional and language models:  y = phi(x)
+"""Compute activations of convolutional and language models:  y = phi(x)
 
 jvp     dy = phi'(x) dx
 vjp     dx = phi'(x) u
@@ -21,7 +21,7 @@ from minintk.spec.layers import Activation
 
 @dataclass(frozen=True)
 class Hardtanh(Numbered):
-    """phi(x) = min(max(x, low), high); phi' = 0 at both ends.  Raises ValueError unless low < high.
+    """phi(x) = min(max(x, low), high); phi'(low) = phi'(high) = 0.  Raises ValueError unless low < high.
 
     >>> Hardtanh(1.0, 0.0)
     Traceback (most recent call last):
@@ -48,7 +48,7 @@ def ReLU6() -> Hardtanh:
 
 @dataclass(frozen=True)
 class Hardsigmoid(Activation):
-    """phi(x) = min(max(x/6 + 1/2, 0), 1); phi' = 0 at both ends (Howard et al. 2019, MobileNetV3)."""
+    """phi(x) = min(max(x/6 + 1/2, 0), 1); phi'(-3) = phi'(3) = 0 (Howard et al. 2019, MobileNetV3)."""
 
 
 @dataclass(frozen=True)

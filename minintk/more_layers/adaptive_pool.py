@@ -1,4 +1,4 @@
-"""AdaptiveAvgPool:  y = A x B'     for each channel of an image x : (H, W); A : (H', H), B : (W', W)
+"""Compute AdaptiveAvgPool:  y = A x B'     for each channel of an image x : (H, W); A : (H', H), B : (W', W)
 
 jvp     dy = A dx B'
 vjp     dx = A' u B

@@ -1,6 +1,6 @@
-"""GroupNorm:  y = r (x - mean),   r = 1 / sqrt(variance + eps)
+"""Compute GroupNorm:  y = r (x - mean),   r = 1 / sqrt(variance + eps)
 
-For each example, the mean and the variance are computed over all pixels and one group of channels.  They depend on x:
+For each example, the mean and the variance are computed over all pixels and one group of channels.  Both depend on x:
 
 jvp     dy = r (dx - mean(dx) - y mean(y dx))
 vjp     the same map, which is its own transpose

@@ -1,7 +1,7 @@
-"""GroupedConv2d:  y_g = m P_g(x) W_g + c b_g     for each group g of channels; m, c: multipliers
+"""Compute GroupedConv2d:  y_g = m P_g(x) W_g + c b_g     for each group g of channels; m, c: multipliers
 
-P_g(x) : (N R, K i) holds the patches that windows read from the channels of group g.  There are R windows of K pixels
-and i channels.  W_g : (K i, o) computes o channels.  With a dilation d, windows read every d-th pixel.
+P_g(x) : (N R, K i) holds the patches that windows read from the channels of group g.  An image has R windows of K
+pixels and i channels.  W_g : (K i, o) computes o channels.  With a dilation d, windows read every d-th pixel.
 
 jvp     dy_g = m P_g(dx) W_g + m P_g(x) dW_g + c db_g
 vjp     dW_g = m P_g(x)' u_g,   db = c sum u,   dx_g = m P_g'(u_g W_g')
@@ -170,7 +170,7 @@ class BoundGroupedConv:
 
     @cached_property
     def places(self) -> list[Index]:
-        """Return one index per position in a window, row by row.  It selects that position's pixel in every window."""
+        """Return an index for each position s in a window, row by row.  It selects pixel s of every window."""
         down, right = (
             [axis.along(k) for k in range(0, axis.kernel, d)]
             for axis, d in zip((self.windows.rows, self.windows.columns), self.dilation, strict=True)

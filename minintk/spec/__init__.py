@@ -6,8 +6,8 @@ Reading order:
     activations        phi, as data
     structure          branches, a constant factor, dropout masks
     sequences          attention, and means over non-padding positions
-    shapes             the shape of an example after each layer, and which layers come first and last
-    variance           the fraction of the inputs' variance that reaches the outputs
+    shapes             the shape of an example after each layer, and the first and last weights
+    variance           the gain in variance from the inputs to the outputs
     windows            the pixels that a convolution or a pooling layer reads
     parametrization    the multiplier, initial scale and learning rate of each tensor
     abc_parametrization    the powers of the width in a parametrization, and its training regime

@@ -8,7 +8,7 @@ and is trained for a fixed number of steps.
     g = min(a_out + b_out, 2 a_out + c_out)         dL/dh ~ n^-g         Adam: min(a_out + b_out, a_out + c_out)
     r = min over l of  g + 2 a_l + c_l - 1 + [l is the input]            Adam: a_l + c_l - 1 + [l is the input]
 
-Here |dh_l| ~ n^-r for the layer l that changes most.  The update of the output weights changes f by n^-u with
+Here |dh_l| ~ n^-r is the largest change of features.  The update of the output weights changes f by n^-u with
 u = 2 a_out + c_out - 1 (Adam: a_out + c_out - 1).  The change of features changes f by n^-v, v = a_out + b_out + r - 1.
 
     stable              a + b = 0 at the input, 1/2 at hidden layers, >= 1/2 at the output; r >= 0, u >= 0, v >= 0
@@ -46,10 +46,10 @@ ROUNDING = 1e-9
 class ABC(Parametrization):
     """The parametrization with exponents a, b, c, each for (input, hidden, output).
 
-    rule : the optimiser for which c is given, "sgd" or "adam".  With "adam", gradient descent has no rates.
+    rule : the optimiser for which c is given, "sgd" or "adam".  With "adam", there are no rates for gradient descent.
     The width n is the fan-out of the input layer, and the fan-in (channels for a convolution) of other layers.
-    Constant factors of the fan-in enter the standard deviation: std = sigma n^-b / sqrt(fan_in / n), and at the input
-    layer std = sigma n^-b / sqrt(fan_in).  Biases scale like input weights, but the output bias is independent of n.
+    Constant factors of the fan-in enter std = sigma n^-b / sqrt(fan_in / n), and at the input layer std = sigma n^-b /
+    sqrt(fan_in), for sigma = w_std.  Biases scale like input weights, but the output bias is independent of n.
 
     >>> ABC(a=(-0.5, 0, 0.5), b=(0.5, 0.5, 0.5), c=(0, 0, 0)).regime             # muP, as Yang and Hu print it
     'feature learning'
@@ -136,7 +136,7 @@ class ABC(Parametrization):
 
     @property
     def stable(self) -> bool:
-        """True if features and outputs stay bounded at initialisation and in training, and features do not vanish."""
+        """True if, as n grows, features and outputs stay bounded before and in training, and features do not vanish."""
         first, hidden, output = (a + b for a, b in zip(self.a, self.b))
         begins = _same(first, 0) and _same(hidden, 0.5) and output > 0.5 - ROUNDING
         return begins and min(self.r, self._u, output + self.r - 1) > -ROUNDING

@@ -1,6 +1,6 @@
 """Define pointwise activations phi.  See `minintk.layers.activation` for phi' and `analytic.recursion` for kernels.
 
-Only `Hermite` and `Rbf` are scaled to preserve variances.  Include other factors in w_std, e.g. sqrt(2) for ReLU.
+Only `Hermite` and `Rbf` are scaled so that E phi(z)^2 = 1 for z ~ N(0, 1).  For ReLU, set w_std = sqrt(2) instead.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = [
 
 
 class Numbered(Activation):
-    """Base class of activations whose arguments are 0 or of size 1e-100 to 1e100.  Raises ValueError if phi = 0."""
+    """Base class of activations whose arguments are 0 or of size 1e-100 to 1e100.  Raises ValueError for phi = 0."""
 
     __slots__ = ()
 
@@ -118,7 +118,7 @@ def Cos(a: float = 1.0, b: float = 1.0, c: float = 0.0) -> Sin:
 def Rbf(gamma: float = 1.0) -> Sin:
     """Return phi(x) = sqrt(2) sin(sqrt(2 gamma) x + pi/4), which has the NNGP kernel exp(-gamma E (u - u')^2).
 
-    u, u' : Gaussian.  After Dense, this is a Gaussian kernel of x w_std / sqrt(d).  Raises ValueError for gamma <= 0.
+    u, u' : Gaussian.  After Dense, the kernel is Gaussian in x w_std / sqrt(d).  Raises ValueError for gamma <= 0.
 
     >>> Rbf(2.0).b
     2.0
@@ -196,7 +196,7 @@ class Sigmoid(Activation):
 
 @dataclass(frozen=True)
 class Softplus(Numbered):
-    """phi(x) = scale / beta * log(1 + exp(beta x)).  For beta = 5 and scale = 1.404383, E phi(N(0, 1))^2 = 1."""
+    """phi(x) = scale / beta * log(1 + exp(beta x)).  E phi(N(0, 1))^2 = 1 for beta = 5 and scale = 1.404383."""
 
     beta: float = 1.0
     scale: float = 1.0

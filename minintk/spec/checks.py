@@ -9,7 +9,7 @@ from minintk.validate import number, whole
 
 Size = int | tuple[int, int]
 SIZES = 1e-100, 1e100
-"""The smallest and largest |argument| of an activation, which can also be 0.  Squares and products fit into float64."""
+"""The smallest and largest |argument| of an activation, unless it is 0.  Products of two arguments fit into float64."""
 
 Padding = Literal["same", "valid", "circular"] | int | tuple[int, int] | tuple[tuple[int, int], ...]
 
@@ -49,7 +49,7 @@ def check_sizes(layer: str, name: str, value: Size, axes: tuple[int, ...]) -> No
 
 
 def check_axes(layer: str, axes: tuple[int, ...]) -> None:
-    """Raise ValueError unless the axes are distinct negative whole numbers, at least one."""
+    """Raise ValueError unless `axes` contains at least one number, and distinct negative whole numbers only."""
     whole = all(hasattr(a, "__index__") and a.__index__() < 0 for a in axes)
     if not whole or not axes or len(set(axes)) < len(axes):
         raise ValueError(
@@ -59,7 +59,7 @@ def check_axes(layer: str, axes: tuple[int, ...]) -> None:
 
 
 def check_windows(layer: Any, size: str) -> None:
-    """Check the window size, stride and padding of a convolution or a pooling layer.  size : the window size's name."""
+    """Check the window, stride and padding of a convolution or pooling layer.  size : the window argument's name."""
     name = type(layer).__name__
     check_sizes(name, size, getattr(layer, size), layer.axes)
     if layer.stride is not None:

@@ -1,7 +1,7 @@
 """Describe a network as data (a spec): a tree of frozen dataclasses.
 
 A spec holds no arrays and draws no random numbers.  It can be hashed, compared, printed and pickled.
-`minintk.Network` is the finite network of a spec, and `analytic.kernel` computes its infinite-width limit.
+`minintk.Network` is the finite network of a spec, and `analytic.kernel` computes the infinite-width kernels.
 
 >>> from minintk.spec import ReLU
 >>> spec = Sequential(Dense(512, w_std=2**0.5, b_std=0.1), ReLU(), Dense(1))
@@ -62,7 +62,7 @@ class Activation(Layer):
 
     To add an activation, write a frozen dataclass that inherits from this class, and register phi and phi' with
     `minintk.layers.activation.pointwise`.  Quadrature or the formulas in `Pointwise.dual` give its infinite-width
-    kernels.  `mn.Taylor` also needs its power series (`minintk.models.power_series.expanded`).
+    kernels.  `mn.Taylor` also needs phi's power series (`minintk.models.power_series.expanded`).
     """
 
     __slots__ = ()
@@ -76,8 +76,8 @@ class Several(Layer):
     """Base class of containers with any number of layers: `Sequential` and the branches of `minintk.spec.structure`.
 
     A parameter tensor is named after the position of its layer, as in ``"0.W"`` or ``"2.b"``.  In a nested container,
-    the positions are joined by dots, as in ``"1.branch.0.W"``.  If one layer object is used at two
-    positions, each position has its own weights.
+    positions and names of branches are joined by dots, as in ``"1.branch.0.W"``.  If one layer object is used at
+    two positions, each position has its own weights.
 
     Raises TypeError if an argument is not a layer, e.g. if it is a class or a list of layers.
     """
@@ -207,12 +207,12 @@ class Convolution(Layer):
 class Conv2d(Convolution):
     """z[p] = w_std / sqrt(fan_in) * sum_s x[stride p + s] W[s] + b_std * b  at every pixel p, with fan_in = K K C_in.
 
-    Images are channels-last, x : (N, H, W, C_in);  W : (K, K, C_in, channels).
+    Images are channels-last, x : (N, H, W, C_in);  W : (K, K, C_in, channels) for kernel_size = K.
 
     channels : the number of output channels.
     kernel_size, stride : a number, or a pair (along H, along W).
     padding : "valid" adds nothing.  "same" adds equally many zeros before and after the image, or one more after it, so
-        that the output has ceil(H / stride) rows.  "circular" adds the same numbers of pixels, but repeats the image.
+        that the output has ceil(H / stride) rows.  "circular" adds as many pixels, by repeating the image.
         Otherwise, padding is the number of zeros: one number, one per axis, or (before, after) per axis.
     w_std, b_std, b_init : as for `Dense`.  Sums at the edges, which have fewer terms, are not rescaled.
 
@@ -281,7 +281,7 @@ class AvgPool(Pooling):
 class MaxPool(Pooling):
     """y[p] = max_s x[stride p + s] over pixels inside the image (finite networks only).
 
-    In a tie, only the first pixel in row-major order has a derivative.  Arguments: window, stride, padding.
+    In a tie, only the first pixel in row-major order has a derivative.  The arguments are as for `AvgPool`.
     """
 
 

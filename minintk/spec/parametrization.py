@@ -23,15 +23,15 @@ b_std, i is the fan-in, and o is the fan-out.
 
 U denotes uniform draws from [-sigma/sqrt(i), sigma/sqrt(i)].  All other draws are normal.  A bias with b_init="zeros"
 keeps its multiplier and starts at 0.  Weights are never rescaled during training.  A convolution has i = K K C_in and
-o = C_out, but in the row of `SpectralMuP`, sqrt(o/i) stands for sqrt(C_out / C_in).
+o = C_out, but in the std of `SpectralMuP`, sqrt(o/i) stands for sqrt(C_out / C_in).
 
 Depth: in a network of L residual branches, SpectralMuP and MeanField scale a branch's weights and biases by the factors
 
 | in a branch                    | multiplier or std | lr                       | adam                         |
 | ------------------------------ | ----------------- | ------------------------ | ---------------------------- |
-| SpectralMuP, its last weights  | 1/sqrt(L)         | 1/L                      | 1/L                          |
-| MeanField, its last weights    | 1/sqrt(L)         | 1                        | 1/sqrt(L)                    |
-| both, the weights before these | 1                 | 1                        | 1/sqrt(L)                    |
+| SpectralMuP, last weights      | 1/sqrt(L)         | 1/L                      | 1/L                          |
+| MeanField, last weights        | 1/sqrt(L)         | 1                        | 1/sqrt(L)                    |
+| both, earlier weights          | 1                 | 1                        | 1/sqrt(L)                    |
 
 At initialisation, branches then add terms of order 1/sqrt(L) with random signs.  A step adds terms of order 1/L with
 equal signs (Yang, Yu, Zhu, Hayou 2023; Bordelon, Noci, Li, Hanin, Pehlevan 2023).  No other entry depends on L.
@@ -84,8 +84,8 @@ class Role:
 class Row:
     """One row of the table: a tensor's multiplier, its distribution and its learning rates.
 
-    lr : the scale of the learning rate under gradient descent, or None if there is none.  adam : that under Adam,
-    or None for the value of `lr`.  Raises ValueError for a rate that is not a finite number >= 0.
+    lr : the scale of the learning rate under gradient descent, or None if there is none.  adam : the scale
+    under Adam, or None for the value of `lr`.  Raises ValueError for a rate that is not a finite number >= 0.
     """
 
     multiplier: float
@@ -100,7 +100,7 @@ class Row:
                 number(f"Row({name}=...)", scale, zero=True)
 
     def rate(self, rule: Rule) -> float:
-        """Return the learning-rate scale for an optimiser with this rule.  Raise ValueError if there is none.
+        """Return the learning-rate scale for an optimiser with this rule.  Raise ValueError if the row has none.
 
         >>> Row(1.0, 1.0, lr=4.0, adam=0.5).rate("adam"), Row(1.0, 1.0, lr=4.0).rate("adam")
         (0.5, 4.0)

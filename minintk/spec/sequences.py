@@ -19,7 +19,7 @@ __all__ = ["GlobalSelfAttention", "MaskedAvgPool"]
 
 @dataclass(frozen=True)
 class GlobalSelfAttention(Layer):
-    """y = (A_1 v_1, ..., A_h v_h) W_o + b with A = zeta(G).  Every position attends to every position.
+    """y = (A_1 v_1, ..., A_h v_h) W_o + b with A = zeta(G).  Each position attends to all positions.
 
     Each head computes k = x W_k, q = x W_q and v = x W_v at each position.  With d_k channels of k,
 
@@ -35,7 +35,7 @@ class GlobalSelfAttention(Layer):
     Tensors: "in.0.W", ... for keys, queries (if scaling="sqrt") and values; "output.W" for W_o and "output.b" for b.
 
     (N, L, C) -> (N, L, channels).  Raises ValueError for sizes < 1, qk_std <= 0, w_std <= 0 or b_std < 0.
-    Hron, Bahri, Sohl-Dickstein, Novak 2020, "Infinite attention: NNGP and NTK for deep attention networks".
+    See Hron, Bahri, Sohl-Dickstein, Novak 2020, "Infinite attention: NNGP and NTK for deep attention networks".
 
     >>> GlobalSelfAttention(8, heads=2, masked=True).parts((24, 16))[-1]
     Conv1d(channels=8, kernel_size=1, stride=1, padding='same', w_std=1.0, b_std=0.0, b_init='normal')

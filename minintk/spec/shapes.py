@@ -15,7 +15,7 @@ Shape = tuple[int, ...]
 
 
 class UnsupportedLayer(TypeError):
-    """An error for an unsupported layer.  Its message gives the reason and what to do."""
+    """An error for an unsupported layer.  The message gives the reason and a remedy."""
 
 
 @dataclass(frozen=True)
@@ -23,10 +23,10 @@ class Site:
     """The place of a layer in a network.
 
     shape : the shape of one example before the layer, ``(d,)`` or ``(H, W, C)``.
-    first : True if no weights come before it.  last : True if none come after it.  inputs : True if df/dx is
-    needed.  The backward sweep then continues past the first weights.
+    first : True if no weights come before the layer.  last : True if no weights come after it.
+    inputs : True if df/dx is needed, so that the backward sweep continues past the first weights.
     residuals : the number of residual branches in the network or, inside `Branches`, in the branch; 0 if not counted.
-    branches : this number inside a Residual's branch, else 1.  end : True if no weights follow it in such a branch.
+    branches : `residuals` inside a Residual's branch, else 1.  end : True if no weights of that branch come later.
     """
 
     shape: Shape

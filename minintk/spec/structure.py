@@ -2,9 +2,9 @@
 
     Sum        y = b_1(x) + ... + b_k(x)         Scale      y = c x
     Product    y = b_1(x) * ... * b_k(x)         Dropout    y = m x / (1 - rate),  m = 0 or 1 at random
-    Concat     y = (b_1(x), ..., b_k(x)), concatenated along the features
+    Concat     y = (b_1(x), ..., b_k(x)), of n = n_1 + ... + n_k features
 
-The infinite-width kernels are K_1 + ... + K_k, K_1 * ... * K_k and sum_i n_i / n K_i; branch i has n_i of n features.
+Infinite-width kernels are K_1 + ... + K_k for Sum, K_1 * ... * K_k for Product, and sum_i n_i / n K_i for Concat.
 """
 
 from __future__ import annotations
@@ -82,10 +82,10 @@ class Scale(Activation):
 class Dropout(Layer):
     """y = m x / (1 - rate), where m = 0 with probability `rate` and m = 1 otherwise, for each entry of x.
 
-    Only networks returned by ``net.with_dropout(rng)`` apply masks.  Other networks compute y = x.
-    At infinite width, with masks drawn per example, the kernel is K(x, x) / (1 - rate) on the diagonal and K(x, x')
-    elsewhere (Srivastava et al. 2014; Schoenholz et al. 2017).  In `k(x1, x2)`, x2 has other masks than x1 even if x2 =
-    x1, so `k(x, x)` lacks the factor 1 / (1 - rate) of `k(x)`.  Weights must precede this layer, because masks of the
+    Only networks returned by ``net.with_dropout(rng)`` apply masks.  Other networks compute y = x.  At infinite width,
+    with masks drawn per example, the kernel is K(x, x) / (1 - rate) on the diagonal and K(x, x') elsewhere (Srivastava
+    et al. 2014; Schoenholz et al. 2017).  For k = analytic.kernel(spec), `k(x, x)` uses other masks for its second
+    argument, and lacks the factor 1 / (1 - rate) of `k(x)`.  Kernels require weights before this layer, as masks of the
     inputs do not average out as widths grow.  For a kernel without masks, omit the layer.
 
     rate : the probability of a zero, in [0, 1), as in PyTorch and Flax.  neural-tangents expects 1 - rate.  Raises

@@ -9,7 +9,7 @@ from minintk import spec as s
 from minintk.spec.parametrization import NTK, Parametrization, Standard
 
 SMALLEST_SILENT_GAIN = 1e-4
-"""Ratio of output to input variance below which to warn.  The ratio is 6e-5 for 14 ReLU layers with w_std = 1."""
+"""We warn if the ratio of output to input variance is lower.  The ratio is 6e-5 for 14 ReLU layers with w_std = 1."""
 
 
 def variance_gain(layer: s.Layer) -> float:

@@ -56,8 +56,8 @@ def lenet5(width: int = 1, outputs: int = 10, *, padding: int = 2) -> Sequential
     """Return LeNet-5 with ReLU and max-pooling, 5 x 5 convolutions (6w, 16w channels) and Dense (120w, 84w, C outputs).
 
     Inputs are 28 x 28 x 1 images (padding 2, MNIST) or 32 x 32 x 3 images (padding 0, CIFAR-10).  The usual
-    parametrization is `mn.PyTorch()`.  At w = 1, P = 61,706 for MNIST (all channels connected) and 62,006 for CIFAR-10,
-    as in PyTorch's tutorial.  Samarin et al. 2022 state "about 60k" and scale all channels and features by w.
+    parametrization is `mn.PyTorch()`.  At w = `width` = 1, P = 61,706 for MNIST (all channels connected) and 62,006 for
+    CIFAR-10, as in PyTorch's tutorial.  Samarin et al. 2022 state "about 60k" and scale all channels and features by w.
 
     >>> import minintk as mn
     >>> mn.Network(lenet5(), (28, 28, 1)).size
@@ -117,9 +117,9 @@ def alexnet(width: int = 1, outputs: int = 1000) -> Sequential:
 def geiger_cnn(channels: int, outputs: int = 1) -> Sequential:
     """Return a network of four 5 x 5 convolutions (ReLU, padding 1, strides 2, 1, 2, 1), GlobalAvgPool and Dense.
 
-    Geiger et al. 2020, appendix B, use it for 28 x 28 images in the NTK parametrization.  Kernel size, padding and the
-    lack of biases follow the authors' public code, but w_std = sqrt(2) replaces the code's scaling of ReLU.
-    P = 25 C_in h + 3 * 25 h^2 + h C for h = `channels`.
+    Geiger et al. 2020, appendix B, use this network for 28 x 28 images in the NTK parametrization.  Kernel size,
+    padding and the lack of biases follow the authors' public code, but w_std = sqrt(2) replaces the code's scaling of
+    ReLU.  P = 25 C_in h + 3 * 25 h^2 + h C for h = `channels`.
 
     >>> import minintk as mn
     >>> mn.Network(geiger_cnn(16), (28, 28, 1)).size

@@ -2,14 +2,14 @@
 
 Reading order:
 
-    losses              the losses L(f, y) and dL/df
+    losses              losses L(f, y) and their cotangents dL/df
     schedules           the learning rate of each step, and the time t
     optimizers          one step on theta with SGD, Nesterov or Adam
     batches             the examples of each step, with random shifts of images
     train               the training loop, a generator of snapshots
-    kernel_descent      gradient descent on a frozen kernel
+    kernel_descent      gradient descent with a frozen kernel
     history             a table of losses and accuracies
-    checkpoints         the state of a run in one file, and what identifies the run
+    checkpoints         files with the state of a run, and its identification
     fit                 `train` with evaluation, history, checkpoints and progress
     flow_state          the state of a flow: parameters, or outputs under a frozen kernel
     integrators         the time steps of flows

@@ -15,8 +15,8 @@ from minintk.validate import check_generator, whole
 class Shift:
     """Shift every image by its own (dy, dx), uniform on {-pixels, ..., pixels}^2, and fill the gaps with `fill`.
 
-    x : (N, H, W, C).  fill : the background value, which is 0 unless the images were standardised.
-    Samarin et al. 2022 shift MNIST by up to 7 pixels, a quarter of the image's width.
+    x : (N, H, W, C).  fill : the value of the background, e.g. 0 for images that were not standardised.
+    Samarin et al. 2022 shift the images of MNIST by up to 7 pixels, a quarter of their width.
 
     >>> x = np.arange(1.0, 10.0).reshape(1, 3, 3, 1)
     >>> Shift(1)(x, np.array([[1, -1]]))[0, :, :, 0]
@@ -41,11 +41,11 @@ class Shift:
             raise ValueError(f"Shift(pixels={self.pixels}) moves images of shape {shape} out of sight: take fewer")
 
     def draw(self, N: int, rng: np.random.Generator) -> np.ndarray[Any, Any]:
-        """Draw integer shifts (dy, dx) for N images, in the same way as `Dataset.shifted`.  Return them as (N, 2)."""
+        """Return random integer shifts (dy, dx) of N images, (N, 2).  `Dataset.shifted` uses the same method."""
         return rng.integers(-self.pixels, self.pixels, size=(2, N), endpoint=True).T
 
     def __call__(self, x: Array, draws: Array) -> Array:
-        """Return x[n, i - dy_n, j - dx_n], with `fill` outside the image.  draws : (N, 2)."""
+        """Return x[n, i - dy_n, j - dx_n], with `fill` outside the image.  draws : (N, 2), all (dy_n, dx_n)."""
         self.check(tuple(x.shape[1:]))
         xp, s = array_namespace(x), self.pixels
         N, H, W, C = x.shape
@@ -56,10 +56,10 @@ class Shift:
 
 
 class Batches:
-    """The examples (x, y) of each step: all of them, or mini-batches drawn without replacement, epoch by epoch.
+    """The examples (x, y) of each step: all N, or a mini-batch.  An epoch contains each example at most once.
 
-    An epoch has `per_epoch` = floor(N / batch_size) steps, and skips the last N mod batch_size examples of its shuffle.
-    Runs resume from the step and the generator's state before the epoch.  Bad arguments raise ValueError or TypeError.
+    An epoch has `per_epoch` = floor(N / batch_size) steps, and omits the last N mod batch_size examples of the shuffled
+    order.  `restore` resumes within an epoch.  Invalid arguments raise ValueError or TypeError.
     """
 
     def __init__(
@@ -82,19 +82,19 @@ class Batches:
         self._draws: Array | None = None
 
     def state(self, step: int) -> dict[str, Any] | None:
-        """Return the generator's state before it drew the epoch of the next step, or None if nothing is random."""
+        """Return the generator's state before the epoch of the step `step` is drawn, or None if nothing is random."""
         if self.rng is None:
             return None
         return dict(self.rng.bit_generator.state) if step % self.per_epoch == 0 else self._epoch
 
     def restore(self, state: dict[str, Any] | None) -> None:
-        """Reset the generator to `state`, so that the epoch of the next step is drawn again."""
+        """Reset the generator to `state`, from `state(step)`, so that the epoch of the next step is drawn again."""
         if self.rng is not None and state is not None:
             self.rng.bit_generator.state = state
             self._epoch = state
 
     def __call__(self, step: int) -> tuple[Array, Array]:
-        """Return x : (B, *shape) and y : (B, C) of a step.  Steps must be requested in order."""
+        """Return x : (B, *input_shape) and y : (B, C) of a step with B examples.  Steps must be requested in order."""
         if self.rng is None:
             return self.x, self.y
         place = step % self.per_epoch
@@ -112,7 +112,7 @@ class Batches:
         return x, y
 
     def _shuffle(self, rng: np.random.Generator) -> None:
-        """Draw the order of the examples and their shifts for one epoch."""
+        """Draw the order of the examples and the shifts of the images for one epoch, as far as they are random."""
         xp, N = array_namespace(self.x), self.x.shape[0]
         self._epoch = dict(rng.bit_generator.state)
         if self.batch_size is not None:

@@ -1,6 +1,6 @@
 """Save the state of a run in one file.  If the process is killed while it saves, the previous file remains.
 
-The file is a .npz without pickled objects.  It contains the arrays of the state and a JSON text, `about`.
+The file is a .npz without pickled objects.  It contains the state's arrays, and a JSON text with step, rng and `about`.
 
 >>> import tempfile, minintk as mn
 >>> net = mn.Network(mn.Dense(1), (2,))
@@ -70,7 +70,7 @@ def identity(value: Any) -> str:
 
 
 def _name(thing: Any) -> str:
-    """Return the module and name of a function or of an object's class, with the plain values and arrays it stores."""
+    """Return the module and name of a function or of an object's class, followed by bound plain values and arrays."""
     module = getattr(thing, "__module__", "")
     if module == "__main__":  # the name must not depend on whether the file is run or imported
         main = sys.modules["__main__"]
@@ -106,7 +106,7 @@ PLAIN = ["bool", "float32", "float64", *(f"{sign}int{bits}" for sign in ("", "u"
 
 
 def save(path: str | os.PathLike[str], state: State, about: Mapping[str, Any] | None = None) -> None:
-    """Write a state to `path` atomically, together with `about`, a mapping of JSON values, arrays and NumPy numbers."""
+    """Write a state to `path` atomically, with `about`, which maps names to JSON values, arrays and NumPy numbers."""
     arrays = {"theta": to_host(state.theta)}
     if state.memory is not None:
         arrays["memory"] = to_host(state.memory)
@@ -117,7 +117,7 @@ def save(path: str | os.PathLike[str], state: State, about: Mapping[str, Any] | 
 
 
 def load(path: str | os.PathLike[str], like: Array | None = None) -> tuple[State, dict[str, Any]]:
-    """Load and return (state, about), with arrays from the library of `like`, by default NumPy.
+    """Load and return (state, about).  The arrays of the state are in the library of `like`, by default NumPy.
 
     Raises FileNotFoundError if the file is missing, and ValueError (`Unreadable`) if it is not a valid checkpoint.
     """
@@ -139,7 +139,7 @@ def load(path: str | os.PathLike[str], like: Array | None = None) -> tuple[State
 
 
 def _state(arrays: dict[str, np.ndarray[Any, Any]], step: Any, rng: Any) -> State:
-    """Return the state from a file's arrays and text.  Raise ValueError if no run can have saved it."""
+    """Return the state from a file's arrays, step and rng.  Raise ValueError for contents that no run saves."""
     theta, memory = arrays.pop("theta"), arrays.pop("memory", None)
     for name, a in (("theta", theta), ("memory", theta if memory is None else memory)):
         if a.dtype not in (np.float32, np.float64) or a.dtype != theta.dtype:
@@ -155,11 +155,11 @@ def _state(arrays: dict[str, np.ndarray[Any, Any]], step: Any, rng: Any) -> Stat
 
 GENERATORS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
 LARGEST = {"pos": 624, "buffer_pos": 4, "has_uint32": 1, "uinteger": 2**32 - 1}
-"""The largest values of these fields in the states of `GENERATORS`.  All other numbers have up to 128 bits."""
+"""The largest values of these fields in the states of `GENERATORS`.  Other integers there have at most 128 bits."""
 
 
 def _check_generator(state: Any) -> None:
-    """Raise ValueError unless this is a valid state of a NumPy generator.  Do not check states of other generators."""
+    """Raise ValueError if `state` names no generator, or names one of `GENERATORS` and is not a valid state of it."""
     if not isinstance(state, dict) or not isinstance(kind := state.get("bit_generator"), str):
         raise ValueError("its rng is not the state of a generator")
     if kind in GENERATORS and _form(state) != _form(getattr(np.random, kind)(0).state):
@@ -167,7 +167,7 @@ def _check_generator(state: Any) -> None:
 
 
 def _form(value: Any, name: str = "") -> Any:
-    """Return what all states of a generator share: names, types, shapes, and for numbers, whether they are in range."""
+    """Return what all states of a generator share: names, types, shapes, and whether integers are in range."""
     if isinstance(value, dict):
         return {key: _form(item, key) for key, item in value.items()}
     if isinstance(value, np.ndarray):
@@ -187,7 +187,7 @@ def _plain(value: Any) -> Any:
 
 
 def _restored(value: dict[str, Any]) -> Any:
-    """Invert `_plain` for its dictionaries; return others unchanged.  Raise ValueError for dtypes not in `PLAIN`."""
+    """Turn a dictionary from `_plain` into its array; return others unchanged.  Raise ValueError for other dtypes."""
     if value.keys() != {"array", "dtype"}:
         return value
     if value["dtype"] not in PLAIN:

@@ -69,12 +69,12 @@ def fit(
     """Train a model and return a `Run`.  The arguments are those of `train` without params and resume, and these:
 
     steps, epochs : the length of the run.  Pass one of the two.  An epoch has floor(N / batch_size) steps.
-    every : steps between two rows of the history, by default one epoch or, without batch_size, 1/100 of the run.
-    test : held-out (x, y), evaluated for every row.  BatchNorm is first calibrated on up to 1000 training examples.
-    checkpoint : a folder (see docs/long-runs.md) for ``checkpoint.npz`` and ``history.json``, written with every row
-        and on Ctrl-C.  If it contains a checkpoint of this run, training resumes with the same bits as an uninterrupted
-        run (on the same machine, libraries and number of threads).  A larger number of steps extends the run.
-    progress : if True, print a line for each row and the remaining time to stderr.
+    every : number of steps between rows of the history, by default an epoch, or without batch_size 1/100 of the run.
+    test : held-out (x, y), evaluated for every row, after BatchNorm is calibrated on up to 1000 training examples.
+    checkpoint : a folder (see docs/long-runs.md) for ``checkpoint.npz`` and ``history.json``, written with
+        every row and on Ctrl-C.  If the folder contains a checkpoint of this run, training resumes, with the bits
+        of an uninterrupted run if machine, libraries and number of threads are the same.  More steps extend the run.
+    progress : if True, print a line for each row, and the remaining time, to stderr.
 
     Before the first step, raises ValueError if the checkpoint is damaged or is from a run with another model, theta,
     data or settings, and RuntimeError if another process uses the folder.  For other errors, see `train`.
@@ -155,14 +155,14 @@ def _train_to(
 
 
 class _Folder:
-    """The locked folder with a run's checkpoint and history.  identity : the run's fingerprint."""
+    """The folder of a run's checkpoint and history.  claim : locks the folder.  identity : the run's fingerprint."""
 
     def __init__(self, path: str | os.PathLike[str], identity: dict[str, str]) -> None:
         self.path, self.identity = made_folder(path, "checkpoint="), identity
         self.claim = claim_or_say_who(self.path / CLAIM_FILE, f"fit(checkpoint={str(path)!r})")
 
     def load(self, like: Array) -> tuple[State | None, dict[str, Any]]:
-        """Load (state, `_Record.about`), or (None, {}) without a checkpoint.  Raise ValueError if it does not fit."""
+        """Load (state, about), or (None, {}) without a checkpoint.  Raise ValueError if the checkpoint does not fit."""
         for name in (CHECKPOINT_FILE, HISTORY_FILE):
             remove_parts(self.path / name)
         path = self.path / CHECKPOINT_FILE
@@ -175,7 +175,7 @@ class _Folder:
         return state, about
 
     def save(self, run: Descent, record: _Record) -> None:
-        """Write both files.  Raise FloatingPointError instead of overwriting a good checkpoint with a diverged one."""
+        """Write history and checkpoint.  If theta is not finite, raise FloatingPointError and keep the old files."""
         xp = array_namespace(run.theta)
         if not bool(xp.isfinite(xp.sum(run.theta))):  # the next loss would show this only after the file is overwritten
             raise FloatingPointError(f"training diverged: theta is no longer finite at step {run.step}")
@@ -203,8 +203,8 @@ def evaluate(
     """Return {"loss": L, "accuracy": fraction of correct predictions}, with lists of E numbers for an ensemble.
 
     The predicted class is the index of the largest output, or the sign of a single output.  "accuracy" is omitted
-    unless all rows of y are classes (one-hot, or -1 and 1).  batch_size : the number of examples evaluated at a time.
-    Raises ValueError if BatchNorm is not calibrated or masks are active, and the same exceptions as `model`.
+    unless all rows of y are classes (one-hot, or -1 or 1).  batch_size : the number of examples evaluated at a time.
+    Raises ValueError if BatchNorm is not calibrated or masks are active, and the exceptions of `model(theta, x)`.
 
     >>> import minintk as mn
     >>> net = mn.Network(mn.Dense(1), (1,))
@@ -265,7 +265,7 @@ class _Record:
         return {"history": self.history.rows, "running": running, "seconds": perf_counter() - self.start}
 
     def add(self, run: Descent, f: Array, value: Array) -> None:
-        """Add the loss and the accuracy of one step to the sums."""
+        """Add the loss and the accuracy on one step's batch to the sums."""
         scores = _scores(f, run.y, value, self.classes)
         self.sums = {name: self.sums[name] + score if self.sums else score for name, score in scores.items()}
         self.batches += 1

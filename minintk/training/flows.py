@@ -2,8 +2,8 @@
 
     gradient flow      theta' = -grad L
     momentum flow      theta' = v,   v' = -(v + grad L) / tau        with tau constant, or tau = t / mu
-    stochastic flow    either of these, with gradients on batches of b examples.  For each step dt, b is chosen so that
-                       the temperature T = dt/b (1 - (b - 1)/(N - 1)) is constant
+    stochastic flow    gradient or momentum flow, with gradients on batches of b examples.  For each step dt, b is
+                       chosen so that the temperature T = dt/b (1 - (b - 1)/(N - 1)) is constant
     frozen kernel      f' = -K dL/df instead of theta' = -grad L, on training and test points together
 
 Gradient descent approximates gradient flow at time t = lr x steps.  Gradient flow is the limit tau -> 0 of momentum
@@ -44,11 +44,11 @@ def flow(
 ) -> Iterator[Moment]:
     """Integrate the flow of a model's parameters, and yield a `Moment` at t = 0, at each of `times`, and at the end.
 
-    theta : (P,) or (E, P), which is not modified.  The members of an ensemble take the same steps.
+    theta : (P,) or (E, P), which is not modified.  All members of an ensemble use the same dt.
     x : (N, *input_shape), y : (N, C).  Both are read during the run and not copied.
-    times : the times to report, increasing.  The last can be inf if the loss can reach zero (`Hinge`).  A flow ends
-    when the loss of every member is exactly zero.  A member whose loss reaches zero earlier stops, except in a
-    stochastic flow with momentum.  If no theta has zero loss, a flow to t = inf stops only where the gradient vanishes.
+    times : the times to report, increasing.  The last can be inf if the loss can reach zero (`Hinge`).  Such a flow
+    ends when the loss of every member is exactly zero.  A member whose loss reaches zero earlier stops, except in a
+    stochastic flow with momentum.  If no theta has zero loss, a flow to t = inf stops only if the gradient vanishes.
     The last moment then has t = inf, and `ended` is False.  tau or mu : momentum flow with this tau, or with
     tau = t/mu.  The default is gradient flow.  At t = 0, v = 0 with tau, and v = -grad L with mu.
     temperature : T of the stochastic flow.  `rng` draws batches of b = N / (T/dt (N - 1) + 1) examples (rounded, at

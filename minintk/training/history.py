@@ -15,12 +15,12 @@ from minintk.files.writing import write_atomically
 
 @dataclass(repr=False)
 class History:
-    """A table of a run, with columns step, epoch, t, lr, seconds, loss, accuracy, test_loss and test_accuracy.
+    """The table of a run, with columns step, epoch, t, lr, seconds, loss, accuracy, test_loss and test_accuracy.
 
     loss, accuracy : means over the batches since the previous row.  Each batch is evaluated before the parameters are
-    updated with it.  test_... : values on the held-out set after `step` steps.  Entries are numbers, or lists of E
-    numbers for an ensemble.  Entries that do not apply are omitted, e.g. accuracy if the targets are not classes.
-    t : as in `Snapshot`.  seconds : running time.  Raises ValueError unless rows are dictionaries with integer steps.
+    updated with it.  test_... : values on the held-out set after `step` steps.  For an ensemble, losses and accuracies
+    are lists of E numbers.  Accuracies are omitted if the targets are not classes.  t : as in `Snapshot`.  lr : the
+    rate of the latest step.  seconds : running time.  Raises ValueError unless all steps are integers.
 
     >>> history = History([{"step": 1, "loss": 0.5}, {"step": 2, "loss": 0.25, "test_loss": 0.5}])
     >>> history["loss"], history["test_loss"]
@@ -67,12 +67,12 @@ class History:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> History:
-        """Load the rows that `save` wrote.  Raise ValueError (`Unreadable`) if the file contains anything else."""
+        """Load a history from a file that `save` wrote.  Raise ValueError (`Unreadable`) if it is not a history."""
         with reading(path, "a history", "give the file that History.save or fit wrote") as file:
             return cls(json.loads(whole_file(file).decode()))
 
     def draw(self, path: str | os.PathLike[str], title: str = "") -> None:
-        """Save a plot of the loss, and of the error if known, against the epoch or step.  Members are averaged."""
+        """Save a plot of the loss, and of the error if known, against the epoch or step.  Average over members."""
         if "loss" not in self.names:
             raise ValueError(f"draw expects rows with a loss, got {len(self)} rows with {list(self.names)}")
         from matplotlib.figure import Figure

@@ -25,17 +25,17 @@ from minintk.validate import check_generator, number, numbers
 
 @dataclass(frozen=True)
 class Steps:
-    """Explicit steps, with dt adapted so that no training output changes by more than `high` in a step:
+    """Explicit steps, with dt adapted so that the largest change of a training output f_n in a step tends to satisfy
 
         low < max_n |f_n(t + dt) - f_n(t)| < high
 
-    A step that changes an output by more than `high` is rejected, and dt is halved.  If all outputs change by less than
+    A step that changes an output by `high` or more is rejected, and dt is halved.  If no output changes by more than
     `low`, dt is doubled.  Otherwise, dt is chosen such that the largest change is about 0.8 `high`, but dt grows by at
     most 10 % per step.  See Geiger et al. 2020, eq. (18).  For `Centred`, f includes the factor alpha.
 
     With a small alpha, weights can grow while outputs hardly change.  The first step therefore changes J' y by at most
     a fraction 2 `early`.  Until all moving networks' outputs have changed by 0.1 in total, the next dt is at most the
-    larger of (1 + `early`) dt and `early` t.  Meanwhile, no step changes outputs by more than twice their total change.
+    larger of (1 + `early`) dt and `early` t.  Until then, a step at most triples the total change.
     In a test with alpha = 1/4000, the time until the loss halves had an error below 0.6 % (above 6 % with early = 1).
 
     One step keeps the gradient g constant and solves for v exactly: v <- a v - (1 - a) g, theta <- theta + dt v.
@@ -57,8 +57,8 @@ class Steps:
 class Solver:
     """SciPy's adaptive Runge-Kutta solvers with a given accuracy, for smooth losses on full batches.
 
-    rtol, atol : the errors of a step, each divided by atol + rtol |value|, have a root mean square below 1.
-    States are copied to the host in float64.  For tau = t/mu, stability limits dt to about 6 t/mu; prefer `Steps`.
+    rtol, atol : the errors of a step, each divided by atol + rtol |value|, have a root mean square below 1.  States are
+    copied to the host in float64.  For tau = t/mu, stability limits dt to about 6 t/mu; use `Steps`.
     """
 
     rtol: float = 1e-8
@@ -78,9 +78,9 @@ class Moment:
 
     theta : ([E], P), or None in a kernel flow.  f : ([E], N, C) on the training set, or ([E], M, C) on all M points in
     a kernel flow.  loss : () or (E,), on the training set.  steps : the number of steps so far.  dt, batch_size : the
-    length of the latest step and its number of examples.  ended : True if every member's loss is exactly zero, which
-    ends the flow.  state : for `flow(..., resume=state)`, or None with by=Solver(...).  Its memory is the velocity v.
-    kernel : ([E], M, C, M, C), the tangent kernel of a `hierarchy`, or None for other flows.
+    length of the latest step and its number of examples.  ended : True if the flow has ended because every member's
+    loss is exactly zero.  state : for `flow(..., resume=state)`, or None with by=Solver(...).  Its memory is the
+    velocity v.  kernel : ([E], M, C, M, C), the tangent kernel of a `hierarchy`, or None for other flows.
     """
 
     t: float
@@ -151,18 +151,18 @@ class FlowSettings:
         return (t / (t + h)) ** self.mu if self.mu is not None else 0.0
 
     def friction(self, t: float) -> float:
-        """Return 1/tau, or 0 at t = 0 with tau = t/mu, where v = -grad L already."""
+        """Return 1/tau.  With tau = t/mu, return 0 at t = 0, where v + grad L = 0."""
         if self.tau is not None:
             return 1 / self.tau
         return self.mu / t if self.mu is not None and t > 0 else 0.0
 
     def batch(self, h: float, N: int) -> int:
-        """Return b >= 1, rounded, with T = h/b (1 - (b-1)/(N-1)), or b = N if T = 0 (Geiger et al. 2020, eq. 19)."""
+        """Return the b >= 1, rounded, with T = h/b (1 - (b-1)/(N-1)), or N if T = 0 (Geiger et al. 2020, eq. 19)."""
         return N if self.temperature == 0 else max(1, round(N / (self.temperature / h * (N - 1) + 1)))
 
 
 def run_flow(system: System, s: Array, y: Array, settings: FlowSettings) -> Iterator[Moment]:
-    """Yield the moments of a flow that starts at s.  Raise ValueError if `resume` is from another flow."""
+    """Yield the moments of a flow that starts at s.  Raise an error if `resume` does not fit this flow."""
     if isinstance(settings.by, Solver):
         return _by_solver(system, s, y, settings, settings.by)
     return SteppedFlow(system, s, y, settings, settings.by).moments()
@@ -180,16 +180,16 @@ def _value(loss: Loss, f: Array, y: Array, t: float) -> tuple[Array, bool]:
 MAX_HALVINGS = 200
 """After this many halvings of dt in a row, any remaining change of the outputs must be a rounding error."""
 HUGE = 1e60
-"""The first step is not doubled beyond this length, even if the outputs do not change."""
+"""The first step is not doubled once it has this length, even if the outputs do not change."""
 TRAVELLED = 0.1
-"""Once the outputs have moved this far in total, the bounds on their changes suffice to resolve the flow."""
+"""Once a network's outputs have moved this far in total, `low` and `high` suffice to resolve its flow."""
 
 
 class SteppedFlow:
     """A flow in progress, integrated by `Steps`.
 
     dt : the next step's length, unless a reported time comes first.  path : () or (E,), the sum over steps of each
-    network's largest output change.  h, b : the last step's length and batch size.  seen : examples since `_look`.
+    network's largest output change.  h, b : the last step's length and batch size.  seen : the sum of b since `_look`.
     """
 
     def __init__(self, system: System, s: Array, y: Array, settings: FlowSettings, by: Steps) -> None:
@@ -231,7 +231,7 @@ class SteppedFlow:
             self.rng.bit_generator.state = state.rng
 
     def moments(self) -> Iterator[Moment]:
-        """Yield the current moment and all later ones, up to the last of `times` or the end of the flow."""
+        """Yield the current moment and those at the later `times`, up to the last time or the end of the flow."""
         self._look()
         yield self._moment()
         for goal in self.settings.times:
@@ -308,7 +308,7 @@ class SteppedFlow:
         return at, v, changes
 
     def _resolved(self, s: Array, at: Array | None, y: Array) -> bool:
-        """True if J' y, the gradient of the outputs along y, changes by at most a fraction 2 `early` up to s."""
+        """True if J' y, the gradient of the outputs along y, changes by at most a fraction 2 `early` in a step to s."""
         xp, axes = array_namespace(s), tuple(range(self.value.ndim, s.ndim))
         systems = self.system, self.system.after(s)
         here, there = (one.learn(a, at, y, lambda f, y: 0 * f + y)[1] for one, a in zip(systems, (self.s, s)))

@@ -1,4 +1,4 @@
-"""Run gradient descent on a frozen kernel in discrete steps, with any loss, momentum, schedules and mini-batches.
+"""Run gradient descent with a frozen kernel in discrete steps, with any loss, momentum, schedules and mini-batches.
 
 If a linearised network f = f_0 + J (theta - theta_0) is trained by SGD with learning-rate scales S, then theta =
 theta_0 + S J' a at every step, for some coefficients `a`.  Hence f = f_0 + K a with K = J S J'.  The scaled gradient is
@@ -46,8 +46,8 @@ def kernel_descent(
     coefficients a, ([E], N, C), with f = f_0 + K a, and t is that of `train`.  The weights of the network are theta_0 +
     S J.vjp(a).  With momentum m, time t corresponds to t / (1 - m) in a flow (see `analytic.gradient_descent`).
 
-    Errors and warnings are those of `train` and `kernel_flow`.  Raises TypeError for `towards`, and for Adam, which is
-    nonlinear in dL/df.  See Lee et al. 2019, supplement, for the discrete steps.
+    Errors and warnings are those of `train` and `kernel_flow`.  Raises TypeError if the optimiser has `towards`, or is
+    nonlinear in dL/df, as Adam is.  See Lee et al. 2019, supplement, for the discrete steps.
 
     >>> import numpy as np, minintk as mn
     >>> K, f0, y = np.diag([1.0, 3.0]), np.zeros((2, 1)), np.ones((2, 1))
@@ -127,7 +127,7 @@ class FromKernel(Model):
         return self.f0[..., J.at, :] + J.push(theta), J
 
     def times(self, k: Array, a: Array) -> Array:
-        """Return the product k a : (..., M, C), where k contains M rows of the kernel."""
+        """Return the product k a : (..., B, C), where k contains B rows of the kernel."""
         return product(k, a.reshape((*a.shape[:-1], self.N, self.outputs)), self.full)
 
     def __repr__(self) -> str:
@@ -135,7 +135,7 @@ class FromKernel(Model):
 
 
 class InCoefficients(Jacobian):
-    """The Jacobian in the metric K.  On the rows `at`, J v = K v and J' u = u, so that J J' dL/df = K dL/df."""
+    """The Jacobian of f in the metric K: on the rows `at`, J v = K v and J' u = u, so that J J' dL/df = K dL/df."""
 
     def __init__(self, model: FromKernel, theta: Array, x: Array) -> None:
         self.model, self.size, self.like = model, model.size, theta

@@ -17,7 +17,7 @@ class Loss(ABC):
     """Base class of losses L(f, y) and their cotangents dL/df.
 
     The loss must be NaN if f or y contains NaN, because training uses the loss to detect divergence.
-    curvature : c if d2L/df2 = c/N for every output (as for a squared loss), else None.
+    curvature : c if d2L/df2 is c/N times the identity (as for a squared loss), else None.
     hessian_by_targets : False if d2L/df2 does not depend on y.
     ends : True if gradient flow can reach a loss of exactly zero in finite time.
     """
@@ -40,7 +40,7 @@ class Loss(ABC):
         raise NotImplementedError(f"{self!r} has no second derivative: write hessian(f, y, v)")
 
     def check(self, y: Array, outputs: tuple[int, int]) -> None:
-        """Raise TypeError or ValueError unless y : (N, C) contains valid targets for this loss."""
+        """Raise TypeError or ValueError unless y contains valid targets for this loss, of shape `outputs` = (N, C)."""
         check_not_classes(y, outputs)
         check_floating("y", y)
         if tuple(y.shape) != tuple(outputs):
@@ -50,7 +50,7 @@ class Loss(ABC):
 
 
 def check_not_classes(y: Array, outputs: tuple[int, int]) -> None:
-    """Raise TypeError for class numbers or names where one column per class is expected.
+    """Raise TypeError if y contains class numbers or class names instead of columns.  outputs : (N, C).
 
     >>> import numpy as np
     >>> check_not_classes(np.array([0, 2, 1]), (3, 3))
@@ -179,7 +179,7 @@ class SoftmaxCrossEntropy(Loss):
         return p
 
     def hessian(self, f: Array, y: Array, v: Array) -> Array:
-        """Return p (v - p . v) / N, p = softmax(f)."""
+        """Return p (v - p . v) / N for every example, with p = softmax(f)."""
         p = self._probabilities(f, y)
         return p * (v - array_namespace(f).sum(p * v, axis=-1, keepdims=True)) / f.shape[-2]
 
@@ -252,7 +252,7 @@ class Hinge(_Margin):
 class Logistic(_Margin):
     """L = 1/(alpha^2 N) sum_n log(1 + e^(-y_n f_n)),   dL/df = -y / (alpha^2 N (1 + e^(y f))).
 
-    It requires one output and y = -1 or 1.  alpha : as in `Hinge`.
+    The loss requires one output and y = -1 or 1.  alpha : as in `Hinge`.
 
     >>> import numpy as np
     >>> float(logistic(np.zeros((2, 1)), np.array([[1.0], [-1.0]]))) == float(np.log(2))
@@ -271,7 +271,7 @@ class Logistic(_Margin):
         return y * (scipy_module(xp, "special").expit(-y * f) * -self._share(f))
 
     def hessian(self, f: Array, y: Array, v: Array) -> Array:
-        """Return p (1 - p) v / (alpha^2 N), p = 1 / (1 + e^-f)."""
+        """Return p (1 - p) v / (alpha^2 N), with p = 1 / (1 + e^-f)."""
         expit = scipy_module(_fitting(f, y), "special").expit
         return expit(f) * expit(-f) * (self._share(f) * v)
 

@@ -1,8 +1,8 @@
 """Take one optimiser step on the vector theta, in place.
 
-    SGD         v <- m v + g'                  theta <- theta - lr v                    g' = s g + weight_decay u
-    Nesterov    v <- m v + g'                  theta <- theta - lr (g' + m v)
-    Adam        first and second moments       theta <- theta - lr (s m^ / (sqrt(r^) + eps) + weight_decay u)
+    SGD         v <- momentum v + g'           theta <- theta - lr v                    g' = s g + weight_decay u
+    Nesterov    v <- momentum v + g'           theta <- theta - lr (g' + momentum v)
+    Adam        m^, r^ : moments of g          theta <- theta - lr (s m^ / (sqrt(r^) + eps) + weight_decay u)
 
 g is the gradient, and s contains the learning-rate scale of each parameter.  u is theta, or theta - theta_0 with
 `towards=theta_0`.  Weight decay is not multiplied by s, so that it is the same in equivalent parametrizations.  If g
@@ -30,7 +30,7 @@ from minintk.validate import number, real
 
 @dataclass(frozen=True)
 class Optimizer(ABC):
-    """Base class of optimisers.  To define an optimiser, write a frozen dataclass with `init` and `step`.
+    """Base class of optimisers.  To define an optimiser, write a frozen dataclass with `step` (and `init`).
 
     lr : the learning rate, a number or a schedule.
     rule : "sgd", "adam" or "none", which selects the learning-rate scales of the parametrization.
@@ -64,19 +64,19 @@ class Optimizer(ABC):
 
     @property
     def reach(self) -> float:
-        """Return the stability bound on lr lambda for a quadratic loss of curvature lambda, or inf if it is unknown."""
+        """Return the stability bound on lr lambda for a quadratic loss of curvature lambda, or inf if none is known."""
         return inf
 
     @property
     def rate(self) -> float:
-        """Return the learning rate as a number.  Raise TypeError if it is a schedule."""
+        """Return the learning rate lr as a number.  Raise TypeError if lr is a schedule."""
         if isinstance(self.lr, Schedule):
             raise TypeError(f"the rate of {self.lr!r} depends on the step: optimizer.at(step).step(...)")
         return float(self.lr)
 
     @property
     def k(self) -> int:
-        """Return the number of the step, k = 1, 2, ...  Raise TypeError if `at` has not set it."""
+        """Return the number of the step, k = 1, 2, ...  Raise TypeError if `at` has not set k."""
         if not self._k:
             raise TypeError(f"the number k of {self!r} depends on the step: optimizer.at(step).step(...)")
         return self._k
@@ -86,11 +86,11 @@ class Optimizer(ABC):
         return _changed(self, lr=rate(self.lr, step), _k=step + 1)
 
     def t(self, steps: int) -> float:
-        """Return the time t after this many steps: lr x steps, or the sum of the rates of a schedule."""
+        """Return the time t after `steps` steps: lr x steps, or the sum of the first `steps` rates of a schedule."""
         return time(self.lr, steps)
 
     def check(self, theta: Array, steps: int) -> None:
-        """Raise an error if `towards` does not match theta or is not finite, or if lr weight_decay >= 1 at any step."""
+        """Raise an error if `towards` does not fit theta or is not finite, or if lr weight_decay >= 1 at some step."""
         if self.weight_decay and isinstance(self.lr, Schedule):
             _check_decay(self, max(map(self.lr, range(steps)), default=0.0))
         if (a := self.towards) is None:
@@ -109,7 +109,7 @@ class Optimizer(ABC):
         return _changed(self, towards=self.towards[which])
 
     def scale_and_decay(self, g: Array, theta: Array, scales: Array | None, at: slice, lr: float = 1.0) -> None:
-        """Set g <- s g + lr weight_decay u on the slice `at`, with u = theta - towards.  If s = 0, set g <- 0."""
+        """Set g to s g + lr weight_decay u, with u = theta - towards, or to 0 where s = 0, all on the slice `at`."""
         if scales is not None:
             g *= scales[at]
         if self.weight_decay:
@@ -203,8 +203,8 @@ class Adam(Optimizer):
         theta <- theta - lr (s m^ / (sqrt(r^) + eps) + weight_decay u)                     in step k = 1, 2, ...
 
     See Kingma, Ba 2015 and Loshchilov, Hutter 2019.  The decay is separate from g, because an L2 term in g would be
-    divided by sqrt(r^).  u is that of `SGD`, but training does not converge to a ridge solution.  s : the scales for
-    Adam.  eps must be much smaller than the gradients, which decrease with the width.  ``at(step)`` sets k.
+    divided by sqrt(r^).  u is as in `SGD`, but training does not converge to a ridge solution.  s : the scales for
+    Adam.  eps must be much smaller than the entries of g, which decrease with the width.  ``at(step)`` sets k.
     memory : ([E], 2, P), m and r.  Raises the errors of `Optimizer`, and ValueError unless 0 < eps < inf.
 
     >>> import numpy as np
@@ -257,7 +257,7 @@ class Adam(Optimizer):
 
 
 def _changed(optimizer: Any, **values: Any) -> Any:
-    """Return a copy of the optimiser with these values of its fields.  The values are not checked."""
+    """Return a copy of the optimiser with new values of some fields.  The values are not checked."""
     other = copy(optimizer)
     vars(other).update(values)
     return other
@@ -276,7 +276,7 @@ def _in_pieces(work: Callable[[slice], None], theta: Array) -> None:
 
 
 def _check_decay(optimizer: Any, lr: float) -> None:
-    """Raise ValueError unless 1 - lr weight_decay > 0.  A step with zero gradient multiplies the weights by it."""
+    """Raise ValueError unless 1 - lr weight_decay > 0.  A step with zero gradient multiplies u by this number."""
     if not lr * float(optimizer.weight_decay) < 1:
         what = f"a step at lr={lr:g} with weight_decay={optimizer.weight_decay:g} multiplies the weights by"
         found = f"1 - lr weight_decay = {1 - lr * optimizer.weight_decay:.3g}"

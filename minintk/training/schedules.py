@@ -30,7 +30,7 @@ class Schedule(ABC):
         """Return the learning rate of a step, a number >= 0."""
 
     def t(self, steps: int) -> float:
-        """Return sum_{s < steps} lr(s), the time after this many steps."""
+        """Return sum_{s < steps} lr(s), the time t after `steps` steps."""
         return fsum(self(s) for s in range(steps))
 
 
@@ -40,7 +40,7 @@ def rate(lr: float | Schedule, step: int) -> float:
 
 
 def time(lr: float | Schedule, steps: int) -> float:
-    """Return the time t after this many steps.  lr : a number or a schedule."""
+    """Return the time t after `steps` steps.  lr : a number or a schedule."""
     return float(lr.t(steps)) if isinstance(lr, Schedule) else float(lr) * steps
 
 
@@ -58,7 +58,7 @@ class StepDecay(Schedule):
 
     def __post_init__(self) -> None:
         number("StepDecay(lr=...)", self.lr)
-        object.__setattr__(self, "every", whole("StepDecay(every=...)", self.every))  # small integers overflow
+        object.__setattr__(self, "every", whole("StepDecay(every=...)", self.every))  # NumPy's small integers overflow
         if number("StepDecay(factor=...)", self.factor) > 1:
             raise ValueError(f"StepDecay(factor=...) expects a number <= 1, got {self.factor!r}")
 

@@ -97,12 +97,12 @@ def train(
 ) -> Iterator[Snapshot]:
     """Train a model, and yield a snapshot at step 0, then every `every` steps, and at the last step.
 
-    theta : (P,) or (E, P), which is not modified.  x : (N, *input_shape), y : (N, C).  Both are read during the run and
-    not copied, as they can be large or a `numpy.memmap`.  Do not change them until the run is over.
+    theta : (P,) or (E, P), which is not modified.  x : (N, *input_shape), y : (N, C).  x and y are read during
+    the run and not copied, as they can be large or a `numpy.memmap`.  Do not change x and y until the run is over.
     batch_size : the number of examples per step, N by default.  `rng` shuffles the examples for every epoch.  An epoch
     has floor(N / batch_size) steps, and omits the last N mod batch_size examples of the shuffled order.
-    lr_scales : {tensor name: scale}, which replaces the parametrization's scale of each tensor.  0 freezes a tensor.
-    params : the trained parameters, as for `ntk`.  augment : `Shift(7)` shifts the images of every batch at random.
+    lr_scales : {tensor name: scale}, which replaces the parametrization's scales of these tensors.  0 freezes a tensor.
+    params : the trained parameters, as for `ntk`.  augment : `Shift(7)` shifts every image at random by up to 7 pixels.
     resume : the state of a snapshot of the same run.  `rng` is restored, and later snapshots have the same bits as in
     an uninterrupted run.  `minintk.training.checkpoints` saves states.  `fit` saves and resumes automatically.
 
@@ -144,7 +144,7 @@ class OnDemand(Iterator[Result]):
 
 
 def snapshots(run: Descent, steps: int, every: int, resume: State | None) -> Iterator[Snapshot]:
-    """Yield the snapshots of a run, computed on demand.  Raise ValueError if `resume` is already past `steps`."""
+    """Return an iterator over the snapshots of a run.  Raise ValueError if `resume` is already past `steps`."""
     every = whole("every", every)
     if resume is not None:
         run.restore(resume)
@@ -191,7 +191,7 @@ class Descent:
         self.written = False  # True once a backward sweep has filled the gradient
         self.limit: float | None = inf  # the loss above which we warn; None until the next loss sets it
         self.parts = member_slices(model, self.theta, self.batches.size)
-        self._check_every = 1 if on_host(xp) else 50  # reading the loss makes a GPU wait
+        self._check_every = 1 if on_host(xp) else 50  # reading the loss waits for the GPU
 
     def state(self, copy: bool = False) -> State:
         """Return the current state.  Without `copy`, `advance` will overwrite its arrays."""
@@ -199,7 +199,7 @@ class Descent:
         return State(self.step, theta, memory, self.batches.state(self.step), self.model.anchors())
 
     def restore(self, state: State) -> None:
-        """Continue from this state.  Raise TypeError or ValueError unless it fits this run (see `check_state`)."""
+        """Continue from `state`.  Raise TypeError or ValueError unless the state fits this run (see `check_state`)."""
         check_state(state, self.theta, self.memory, self.model.anchors())
         xp = array_namespace(self.theta, state.theta)
         self.step, self.theta = state.step, xp.asarray(state.theta, copy=True)
@@ -208,9 +208,9 @@ class Descent:
         self.batches.restore(state.rng)
 
     def advance(self, *, learn: bool = True, check: bool = False) -> tuple[Array, Array]:
-        """Evaluate (f, loss) on the next batch, ([E], B, C) and () or (E,), take one step if `learn`, and return both.
+        """Return (f, loss) on the next batch, ([E], B, C) and () or (E,), and take one step if `learn`.
 
-        Raises FloatingPointError if the loss is not finite.  On a GPU, it is read only every 50 steps, or if `check`.
+        Raises FloatingPointError if the loss is not finite.  A loss on a GPU is read every 50 steps, or if `check`.
         """
         xp = array_namespace(self.theta)
         xb, yb = self.batches(self.step)
@@ -255,7 +255,7 @@ class Descent:
         return f, value
 
     def _check_written(self, gradient: Array, value: Array) -> None:
-        """Raise TypeError if a gradient still contains NaN: its layer did not write it.  value : the loss."""
+        """Raise TypeError if the loss, `value`, is finite but an entry of `gradient` is NaN, i.e. no layer wrote it."""
         xp, layout = array_namespace(gradient), self.model.layout
         for t in layout.tensors if bool(xp.all(xp.isfinite(value))) else ():
             if bool(xp.any(xp.isnan(gradient[..., layout.slices[t.name]]))):
@@ -263,7 +263,7 @@ class Descent:
 
 
 def check_state(state: State, theta: Array, memory: Array | None, anchors: Mapping[str, Array]) -> None:
-    """Raise TypeError for anything but a State, or ValueError unless its shapes and theta's dtype are this run's."""
+    """Raise TypeError unless `state` is a State, ValueError unless its shapes and theta's dtype fit the run."""
     if not isinstance(state, State):
         raise TypeError(f"resume expects the state of a snapshot or a moment, snap.state, got {state!r}")
     expected = _form(theta, memory, anchors)
@@ -272,7 +272,7 @@ def check_state(state: State, theta: Array, memory: Array | None, anchors: Mappi
 
 
 def _form(theta: Array, memory: Array | None, anchors: Mapping[str, Array]) -> str:
-    """Return the shapes of a state's arrays and the dtype of theta as text; anchors without E, as members may share."""
+    """Return the shapes of a state's arrays and theta's dtype as text.  Omit E for anchors: members can share one."""
     momentum = "no momentum" if memory is None else f"momentum {tuple(memory.shape)}"
     others = {name: tuple(a.shape[a.shape[:1] == theta.shape[:-1] :]) for name, a in sorted(anchors.items())}
     return f"theta {tuple(theta.shape)} {theta.dtype} and {momentum}" + (f", anchors {others}" if others else "")
@@ -292,15 +292,15 @@ def member_slices(model: Model, theta: Array, N: int) -> list[slice]:
 def warn_if_unstable(run: Descent, stacklevel: int = 3) -> None:
     """Warn if a squared loss cannot converge at the initial learning rate, given the tangent kernel at the start.
 
-    Full batches diverge for lr > reach N / (c lambda_max).  lambda_max is the largest eigenvalue of J S J', `reach` is
-    2 (1 + momentum) for heavy ball, and c is the loss's curvature (1 for mn.mse).  In a direction of mean curvature
-    lambda, the curvature of batches of b examples has the variance lambda s.  Training is stable in mean square up to
+    Full-batch descent diverges for lr > reach N / (c lambda_max).  lambda_max is the largest eigenvalue of J S J',
+    `reach` is 2 (1 + momentum) for heavy ball, c is the loss's curvature (1 for mn.mse).  In a direction in which the
+    curvature has mean lambda and, over batches of b examples, variance lambda s, descent is stable (mean square) up to
 
         1 / lr = c (lambda / reach + s / (2 (1 - momentum))),    s = (k - lambda) (1/b - 1/N),    k = mean |J_n|^2
 
-    at the worst lambda from 0 to lambda_max / N.  k and lambda_max are estimated on one batch.  If b < N, we warn above
-    1.5 times this rate, as linearised networks diverged at .8 to 1.5 times it (b = 2 to 32, momentum 0 and .9).  This
-    takes 3 Lanczos steps on a batch (more above half the rate) and, if b < N, on each of up to 4 examples.
+    at the worst lambda from 0 to lambda_max / N.  J_n is the Jacobian at example n.  One batch and 3 Lanczos
+    steps (more above half the rate) estimate lambda_max, and up to 4 of its examples estimate k.  If b < N, we warn
+    above 1.5 times this rate: linearised networks diverged at .8 to 1.5 times it (b = 2 to 32, momentum 0 and .9).
     """
     curvature, batches, reach = run.loss.curvature, run.batches, run.optimizer.reach
     full, lr = batches.size == batches.x.shape[0], rate(run.optimizer.lr, 0)

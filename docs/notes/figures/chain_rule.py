@@ -27,7 +27,7 @@ def gradient(net: mn.Network, theta: Host, x: Host, y: Host) -> Host:
 
 
 def differences() -> None:
-    """Draw the errors of one-sided and central differences against the step h, and the terms of Theorem 1's bound."""
+    """Draw the errors of one-sided and central differences against the step h, and the terms of their bounds."""
     net, theta, x, y = network(64)
     v = np.random.default_rng(2).standard_normal(net.size)
     v /= np.linalg.norm(v)

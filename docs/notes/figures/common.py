@@ -1,4 +1,4 @@
-"""Set the style of the notes' figures, and save them with the same bytes in every run."""
+"""Set the style of the notes' figures, and save each figure with the same bytes in every run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def save(figure: Any, name: str) -> None:
 
 
 def bars(axes: Any, n: Any, values: Host, at: int, label: str) -> None:
-    """Plot the means of `values` (K, S) over S, with standard errors, against n (K,) in the style of series `at`."""
+    """Plot means over S of `values` (K, S), with standard errors, against n (K,), in the style of series `at`."""
     error = values.std(axis=1, ddof=1) / np.sqrt(values.shape[1])
     axes.errorbar(n, values.mean(axis=1), error, fmt=MARKERS[at % 4], ms=4, color=COLOURS[at % 4], label=label)
 

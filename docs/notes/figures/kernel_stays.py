@@ -19,7 +19,7 @@ def digits(N: int = 16) -> tuple[Host, Host]:
 
 
 def trained(n: int, phi: Any, *, positive: bool = False) -> dict[str, Host]:
-    """Return how far kernel, features and weights move in gradient flow at width n : {name: (SEEDS, T)}.
+    """Return how far kernel, features and weights move in gradient flow at width n : {name: (SEEDS, len(TIMES))}.
 
     positive : True replaces the output weights by their absolute values and trains F = f - f_0.
     """

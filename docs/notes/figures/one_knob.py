@@ -57,7 +57,7 @@ def knob() -> None:
 
 
 def plane(n: int = 250) -> None:
-    """Draw the points |a_j| w_j of a ReLU network's neurons before and after training, for small and large gamma."""
+    """Draw the points |a_j| w_j of a ReLU network's units before and after training, for small and large gamma."""
     angles = np.deg2rad([10, 130, 200, 310])
     x, y = np.sqrt(2) * np.stack([np.cos(angles), np.sin(angles)], 1), np.array([[1.0], [-1.0], [1.0], [-1.0]])
     net = mn.Network(mn.Sequential(mn.Dense(n), mn.ReLU(), mn.Dense(1)), (2,))

@@ -25,7 +25,7 @@ def network(n: int, table: str, outputs: int = 1) -> tuple[mn.Network, dict[str,
 
 
 def start(net: mn.Network, n: int) -> Host:
-    """Draw theta for SEEDS networks. Output weights are divided by ten, so that outputs start below the targets."""
+    """Draw theta for SEEDS networks. Output weights are divided by ten, so that outputs start far below the targets."""
     theta0 = net.init(np.random.default_rng(n), ensemble=SEEDS)
     output = net.layout.unpack(theta0)["4.W"]
     output *= 0.1
