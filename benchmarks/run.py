@@ -84,7 +84,8 @@ def main() -> int:
         print("\n" + sections[-1], flush=True)
 
     about, found = report.machine(options.threads, options.device, rates), report.versions(rows)
-    stem = options.out or (None if options.quick or options.rows else HERE / "results")
+    partial = options.quick or options.rows or options.device != "cpu"
+    stem = options.out or (None if partial else HERE / "results")
     if stem is not None:
         before = stem.with_suffix(".md").read_text() if stem.with_suffix(".md").exists() else ""
         report.write(stem, report.markdown(about, found, sections, before), about, found, rows, errors)
