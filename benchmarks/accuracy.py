@@ -1,8 +1,8 @@
 """Compare each library's infinite-width kernels with 50-digit reference values, on difficult pairs of inputs.
 
-The rows of x : (11, 16) are a vector u, four vectors at angles of .1 to 1e-6 from u, -u, two vectors near -u, and three
-random vectors. The error of an entry is |k - k_true| / sqrt(k_true(x, x) k_true(x', x')). The report contains the
-largest error for each kind of pair. mpmath computes k_true from the inputs after rounding them to float32 or float64.
+The rows of x : (11, 16) are a vector u and four at angles of .1 to 1e-6 from it, -u and two near it, and three random
+vectors. The error of an entry is |k - k_true| / sqrt(k_true(x, x) k_true(x', x')). The report contains the largest
+error for each kind of pair. mpmath computes k_true from the inputs after rounding them to float32 or float64.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def kind(i: int, j: int) -> str:
 def truth(x: Any, depth: int, activation: str) -> dict[str, Any]:
     """Return the NNGP and the NTK of a network with `depth` hidden layers, computed with mpmath at 50 digits.
 
-    Both are object arrays of shape (N, N).
+    Both kernels are object arrays of shape (N, N).
     """
     from mpmath import mp, mpf
 

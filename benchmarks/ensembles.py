@@ -22,7 +22,7 @@ from ours import finished, moved, on_host
 MOMENTUM = 0.9
 
 MOST = 10**9
-"""The number of steps given to `mn.train`. It is so large that no row uses them all."""
+"""The number of steps given to `mn.train`. It is so large that no row reaches it."""
 MEMBERS = 20
 
 
@@ -165,8 +165,8 @@ def work_of(layers: Sequence[tuple[int, int]], n: int, linear: bool = False, mem
     """Count the flops and bytes of a training step for `Row`.
 
     layers : (number of weights, output pixels) of each layer. A step needs three matrix products per layer, but two for
-    the first layer. With a linearised network it needs five, but three for the first layer. Bytes count five passes
-    in float32: theta, the velocity and the gradient are read or written five times in total.
+    the first layer. A step of a linearised network needs five, but three for the first layer. The bytes are 20 per
+    weight: theta, the velocity and the gradient are read or written five times in float32.
     """
     each = [weights * pixels for weights, pixels in layers]
     products = 5 * sum(each) - 2 * each[0] if linear else 3 * sum(each) - each[0]

@@ -51,7 +51,7 @@ except ImportError as error:
 
 @dataclass
 class Seen:
-    """The measurement of one row. Times are seconds per unit. `first` is that of the first run, with compilation."""
+    """The measurement of one row. Times are seconds per unit.  first : the time of the first run, with compilation."""
 
     name: str
     right: bool
@@ -84,7 +84,7 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def measure(one: rows.Work, dtype: str, device: str, budget: float, known: dict[Any, Any]) -> Seen:
-    """Compare a row with NumPy in float64, then time it for `budget` seconds, but at least 5 (3 if slow) runs.
+    """Compare a row with NumPy in float64, then time runs for `budget` seconds: 5 (3 if slow) to about 200 runs.
 
     known : the references computed so far, because several rows can have the same reference.
     """
@@ -171,11 +171,11 @@ def compiled_is_plain(device: str) -> list[tuple[str, float, bool]]:
 
 
 def image_kernel(device: str, dtype: str, quick: bool, longest: float = 200.0) -> Seen:
-    """Measure the NNGP and the NTK of CIFAR-sized images with eleven layers and global pooling.
+    """Measure the NNGP and the NTK of eleven layers and global pooling for CIFAR-sized images.
 
-    The reported time is that of the whole matrix. The function first measures a few of its rows, and extrapolates the
-    time of the matrix from them. If this is at most `longest` seconds, the function measures the time of the matrix
-    instead. An entry is a pair of pixels in one layer.
+    The reported time is that of the whole matrix. The function first measures a few of the matrix's rows, and
+    extrapolates the time of the matrix from them. If the extrapolated time is at most `longest` seconds, the function
+    measures the whole matrix instead. An entry is a pair of pixels in one layer.
     """
     xp, (N, size, depth, few) = device_namespace(device), (20, 8, 3, 2) if quick else (1000, 32, 11, 4)
     kernel, host = an.kernel(rows.convolutional(mn.ReLU(), depth)), rows.normal(N, size, size, 3).astype(dtype)

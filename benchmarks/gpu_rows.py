@@ -20,8 +20,8 @@ To = Callable[[np.ndarray[Any, Any]], Array]
 """A function that copies a host array to the device and converts it to the measured dtype."""
 
 Make = Callable[[To], tuple[Callable[[], Any], Callable[[Any], Array]]]
-"""A function that returns (run, answer), given a `To`. The timed function is `run`; `answer` turns its result into the
-array that is compared with the reference."""
+"""A function that returns (run, answer), given a `To`. The timed function is `run`; `answer` turns the result of `run`
+into the array that is compared with the reference."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def image_diagonals(n: int, size: int, depth: int, to: To) -> Any:
 
 
 def few_diagonals(size: int, depth: int, n: int, to: To) -> Any:
-    """Return (run, answer) for the first sixteen images of `image_diagonals`, as its reference."""
+    """Return (run, answer) for the first sixteen images of `image_diagonals`, which is compared with their kernel."""
     return image_diagonals(n, size, depth, lambda a: to(a)[:16])
 
 

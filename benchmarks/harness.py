@@ -5,8 +5,8 @@
     turn    an untimed call, then timed calls for a fraction of a second, of which the median is the turn's time
     ratio   a side's time / our time in the same round; the report lists its median over rounds, and an interval
 
-Load on the machine and changes of its clock rate therefore affect both times of a ratio alike. Every side's answer is
-compared with the reference before any timing. If its error exceeds the row's tolerance, the side is marked wrong.
+Load on the machine and changes of its clock rate therefore affect both times of a ratio alike. A side's answer, if any,
+is compared with the reference before any timing. If its error exceeds the row's tolerance, the side is marked wrong.
 """
 
 from __future__ import annotations
@@ -126,8 +126,8 @@ class Measured:
         """Return the k-th smallest and the k-th largest ratio, a confidence interval for the true median.
 
         With n rounds, the interval misses this median with probability 2 P(B < k), where B is the number of heads in n
-        coin flips. We choose the largest k for which this is at most .07, or k = 1 if it is larger for every k. With up
-        to eight rounds, the limits are the smallest and the largest ratio.
+        coin flips. We choose the largest k for which this is at most .07, or k = 1 if there is no such k. With up to
+        eight rounds, the limits are the smallest and the largest ratio.
         """
         ordered, n, k = sorted(self.ratios), len(self.ratios), 1
         while 2 * sum(comb(n, heads) for heads in range(k + 1)) <= 0.07 * 2**n:
@@ -146,8 +146,8 @@ class Measured:
 
 
 SLOW, VERY_SLOW = 2.0, 10.0
-"""Times of a call in seconds. A side with calls longer than SLOW has three rounds and no untimed calls. A side with
-calls longer than VERY_SLOW has two rounds."""
+"""Times of a call in seconds. A side has three rounds if its calls take longer than SLOW, and two if they take longer
+than VERY_SLOW. A turn has no untimed call if the first or the median call takes SLOW or more."""
 
 
 BUSY_ROUNDS, BUSY_TURN = 3, 3
@@ -241,7 +241,7 @@ def measure(
 ) -> list[Measured]:
     """Compare the sides that run in these environments with the reference, then time them in turns.
 
-    If a side fails, its error message is in `failed`.
+    Return a Measured for each such side. If a side fails, its error message is in `Measured.failed`.
     """
     sides = [side for side in row.sides if side.environment in environments]
     seen = [Measured(side.name, side.environment, side.at_least) for side in sides]

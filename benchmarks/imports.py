@@ -21,7 +21,7 @@ STATEMENTS = (
 def measure(environments: list[str], rounds: int) -> list[Measured]:
     """Time each statement in a new process, all of them once per round.
 
-    A statement's first time is recorded separately, because its process fills the file system's caches.
+    A statement's first time is recorded separately, because the first process fills the file system's caches.
     """
     kept = [(statement, environment) for statement, environment in STATEMENTS if environment in environments]
     seen = [Measured(f"python -c '{statement}'", environment, None) for statement, environment in kept]

@@ -1,9 +1,9 @@
 """Define rows for infinite-width NNGP and NTK kernels of fully connected, convolutional and attention networks.
 
-One peer is neural-tangents, compiled. For large inputs, the other peer is the matrix product that every method needs.
-JAX's 64-bit flag is set for float64 and not for float32, because with the flag neural-tangents silently computes
-float32 in float64. Most rows for pooled image kernels in float32 time neural-tangents in float64, as XLA's convolution
-of one channel takes five times as long in float32.
+One peer is neural-tangents, compiled. For fully connected networks and 1000 or more inputs, the other peer is the
+matrix product that every method needs. JAX's 64-bit flag is set for float64 and not for float32, because with the flag
+neural-tangents computes in float64 also for float32 inputs. Most rows for pooled image kernels in float32 time
+neural-tangents in float64, as XLA's convolution of one channel takes five times as long in float32.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _row(
 ) -> Row:  # fmt: skip
     """Return a row for a fully connected network with three hidden layers.
 
-    m : the size of a second batch z, if any. For GELU and tanh, whose reference is slow, only a corner is compared.
+    m : the length of a second batch z, or 0. For GELU and tanh, whose reference is slow, only a corner is compared.
     """
     how: dict[str, Any] = {"depth": 3, "activation": activation, "b_std": b_std}
     how["corner"] = 64 if activation in ("gelu", "tanh") else None
@@ -172,7 +172,7 @@ def _row(
 
 
 def ours_attention(a: Arrays, device: str) -> Work:
-    """Return the Work of our kernel of a ReLU layer at each position, softmax attention with four heads, and a mean."""
+    """Return the Work of our kernel for ReLU at each position, then softmax attention with four heads, then a mean."""
     import analytic as an
     import minintk as mn
 
@@ -223,7 +223,7 @@ def random_images(n: int, size: int) -> Any:
 def two_processes() -> Executor:
     """Return a pool of two running processes.
 
-    Both first sleep in a task, because the pool starts a process only when no other is free.
+    Both processes first sleep in a task, because the pool starts a process only when no other is free.
     """
     workers = ProcessPoolExecutor(2, mp_context=get_context("spawn"))
     list(workers.map(sleep, [0.5, 0.5]))

@@ -2,9 +2,9 @@
 
 The NTK of MNIST's first N images is computed once and written to a store. The sides run one after the other, each in a
 separate process that reads the kernel from the store. scikit-learn loads the whole kernel into memory for
-KernelRidge(kernel="precomputed"). The script reports the wall time and the CPU time of the fit, as the machine can be
-busy. The memory is the largest RssAnon minus its value before the fit. RssAnon excludes file pages, which the system
-can drop. The residual is the largest |y - (K + ridge I) a| / |y| over the targets, in float64. Linux is required.
+KernelRidge(kernel="precomputed"). The script reports the wall time and the CPU time of reading the kernel and fitting.
+The memory is the largest RssAnon then, minus that before. RssAnon excludes file pages, which the system can drop. The
+residual is the largest |y - (K + ridge I) a| / |y| over targets, with coefficients a in float64. Linux is required.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def side(name: str, data: str | None, n: int, store: str) -> dict[str, float]:
 
 
 def main(data: str | None, n: int, store: str, only: str) -> None:
-    """Run the sides whose names contain the option `only`, and print a table."""
+    """Compute the kernel, run the sides whose names contain `only`, and print a table."""
     start = time.perf_counter()
     KERNEL.ntk(problem(data, n)[0], store=store)
     print(f"N = {n}; the kernel: {time.perf_counter() - start:.1f} s\n")

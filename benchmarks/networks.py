@@ -43,7 +43,7 @@ def alexnet() -> Net:
 
 
 def resnet(norm: bool, channels: int = 16) -> Net:
-    """Return a residual network of sixteen layers with weights for 32 x 32 x 3 images, with or without BatchNorm.
+    """Return a residual network for 32 x 32 x 3 images with or without BatchNorm. It has sixteen layers with weights.
 
     The network has three stages of two residual blocks.
     """

@@ -19,7 +19,7 @@ def infinite_kernels(
 ) -> tuple[Array, Array]:
     """Return the NNGP and the NTK of `depth` hidden layers and a linear output (Lee et al. 2019, supplement).
 
-    Each layer does K <- w_std^2 T(K) + b_std^2, Theta <- K + w_std^2 Theta Tdot(K).
+    A layer maps K to w_std^2 T(K) + b_std^2, then Theta to K + w_std^2 Theta Tdot(K), with T, Tdot from `DUALS`.
     """
     x, z, dual = x.astype(np.float64), z.astype(np.float64), DUALS[activation]
     q, r, k = (w_std**2 * product / x.shape[1] + b_std**2 for product in ((x * x).sum(1), (z * z).sum(1), x @ z.T))
@@ -123,7 +123,7 @@ def infinite_attention_kernels(x: Array, w_std: float) -> tuple[Array, Array]:
     """Return the NNGP and the NTK of a ReLU layer, softmax attention, a mean over positions and a linear output.
 
     x : (N, L, d). The ReLU layer acts on each position. The attention weights are the softmax of its kernel K_0(x, x).
-    The formulas are those of Hron et al. 2020 for tied keys and the scale d^-1.
+    The formulas are those of Hron et al. 2020 for queries equal to keys and scores divided by the keys' dimension.
     """
     K = w_std**2 / x.shape[-1] * np.einsum("nic,mjc->nmij", x, x)
     q = np.einsum("nnii->ni", K)
@@ -142,7 +142,7 @@ def infinite_cnn_kernels(x: Array, body: Sequence[str], pool: bool, w_std: float
     acts on the mean over pixels, False if it acts on all pixels. x : (N, H, W, C). See Novak et al. 2019 and Arora et
     al. 2019.
 
-    For two images, `cov` contains all pairs of pixels, (H, W, H, W), if `pool`, else pairs of equal pixels, (H, W).
+    `cov` : the covariances of all pairs of pixels of two images, (H, W, H, W), if `pool`, else of equal pixels, (H, W).
     """
     x = x.astype(np.float64)
     N, C = x.shape[0], x.shape[3]

@@ -141,7 +141,7 @@ def torch_loop(a: Arrays, device: str, *, net: Net, lr: float, steps: int, compi
 
 
 def torch_linear(a: Arrays, device: str, *, net: Net, lr: float, steps: int) -> Work:
-    """Return the Work of training f_0 + J d in PyTorch. A step needs one jvp (outputs) and one vjp (gradient)."""
+    """Return the Work of training f_0 + J (theta - theta_0) in PyTorch. A step needs one jvp (J) and one vjp (J')."""
     import torch
     from torch.func import jvp, vjp
 

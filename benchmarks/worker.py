@@ -1,9 +1,9 @@
 """Run in the process of one side: read requests, one JSON object per line, and reply to each with one line.
 
-- prepare: load the inputs, build the work and call it twice, or once if the first call takes 10 s. The reply contains
-  the first call's time (including compilation), its error, and the peak memory of the last call
+- prepare: load the inputs, build the work and do it twice, or once if that takes 10 s or more. The reply contains the
+  first call's time (including compilation), its error, and the peak memory of the last call
 - rates: measure the rates of the machine (`ours.rates`)
-- answer: do the work once and save its answer, for rows that measure accuracy
+- answer: build the work, do it once and save its answer, for rows that measure accuracy
 - turn: make one untimed call (if requested), then timed calls until their times add up to the given seconds
 """
 

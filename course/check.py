@@ -6,8 +6,8 @@
 
 Expected results for each assignment:
 
-    solution      all points, once in a separate process like students' submissions, and in this one with students'
-                  numbers, for every choice of the variants; all other gradings use the authors' numbers
+    solution      all points: once in a separate process like students' submissions, and for every choice of the
+                  variants in this process with students' numbers; other gradings use the authors' numbers
     right/*.py    all points, for every choice of the variants
     starter       no points
     wrong/*.py    all points except those of the exercises that its first line names, under one choice of the

@@ -2,10 +2,10 @@
 
     python3 make.py python examples/backprop_by_hand.py [--out FILE.png]
 
-One backward pass computes the gradient of a loss L, grad L = J' dL/df.  The script compares this gradient with central
-differences (L(theta + h v) - L(theta - h v)) / 2h along random directions v.  As h decreases, the error must fall as
-h^2 until rounding errors of size eps / h dominate.  The same gradient then trains a 64-256-256-10 network on 1,500
-digits, and the network is tested on the other 297 digits.
+One backward pass computes the gradient of a loss L, grad L = J' dL/df.  The script compares <grad L, v> with the
+central difference (L(theta + h v) - L(theta - h v)) / 2h along random directions v.  As h decreases, the error must
+fall as h^2 until rounding errors of size eps / h dominate (eps is the machine precision).  SGD with the same backward
+pass then trains a 64-256-256-10 network on 1,500 digits, and the network is tested on the other 297 digits.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import minintk as mn
 
 
 def gradient_error(seed: int = 0) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return each step h and the median relative difference between <grad L, v> and the central difference at h."""
+    """Return the steps h, and for each h the median relative error of the central difference against <grad L, v>."""
     rng = np.random.default_rng(seed)
     x, y = mn.datasets.digits().subset(32, rng).one_hot()
     net = mn.Network(SPEC, x.shape[1:])

@@ -39,7 +39,7 @@ class Row:
             raise TypeError(f"Row(agrees=...) expects a claim, such as near(...) or at_most(...), got {self.agrees!r}")
 
     def kept(self) -> dict[str, Any]:
-        """Return the row as a dictionary, with verdict, rule and "more": `Claim.more` if it is undecided, else None."""
+        """Return the row as a dictionary with verdict, rule and "more", which is None unless the claim is undecided."""
         tested = self.agrees or Claim("", ((1.0, 1.0),))
         more = None if tested.agrees is not None or isnan(tested.more) else float(f"{tested.more:.3g}")
         verdict = {True: "agrees", False: "differs", None: "undecided"}[tested.agrees] if tested.rule else ""
@@ -47,7 +47,7 @@ class Row:
 
 
 def finish(s: Setting, found: Found, rows: Sequence[Row], draw: Callable[[Any], None]) -> Found:
-    """Return `found` with the table and the settings; write KEY.json and KEY.png to the folder `s.out` unless None.
+    """Return `found` with table and settings. If `s.out` is a folder, also write KEY.json and KEY.png (KEY is `s.key`).
 
     draw : a function that is called with Matplotlib's pyplot.
     """

@@ -40,7 +40,7 @@ def data(name: str, folder: str | None, train: int, test: int, seed: int) -> tup
 
 
 def regression(kernel: an.Kernel, train: mn.datasets.Dataset, test: mn.datasets.Dataset) -> dict[str, float]:
-    """Return both kernels' test accuracies and mean squared errors, and the seconds needed to compute the kernels."""
+    """Return both kernels' test accuracies and mean squared test errors, and the seconds for computing the kernels."""
     x, x_test = (part.x.astype(np.float32) for part in (train, test))
     y = np.eye(10)[train.labels] - 0.1
     start = time.perf_counter()

@@ -4,9 +4,9 @@
 
 On the cube {-1, 1}^10 the eigenfunctions of the tangent kernel are products of l coordinates (`analytic.cube_modes`).
 `analytic.eigenlearning` predicts the learnability of each level l and the test error.  Both predictions are compared
-with regression on digits and on random points of the cube.  The theory assumes a continuum of inputs, so the training
-sets contain at most a quarter of the cube's points.  On the sphere the eigenvalues of ReLU networks fall as l^-d for
-the NTK and as l^-(d+2) for the NNGP kernel (Bietti and Mairal 2019).
+with regression on random points of the cube, and the test error also with regression on digits.  The theory assumes a
+continuum of inputs, so the training sets contain at most a quarter of the cube's points.  On the sphere in d dimensions
+the eigenvalues of ReLU networks fall as l^-d for the NTK and as l^-(d+2) for the NNGP kernel (Bietti and Mairal 2019).
 """
 
 from __future__ import annotations

@@ -2,17 +2,17 @@
 
     python3 make.py python examples/exact_linearised_lenet.py [--out DIR] [--data DIR]
 
-The task is to separate the first class from all others with a single output.  LeNet is trained by SGD, and its
-linearisation by SGD with weight decay towards theta_0.  The Gram matrix J J' gives the linearisation's minimum-norm
-least-squares solution.  This solution fits every training image.  In the paper, however, this solution is less accurate
-than SGD at width 1 (97.8 % against 99.61 %), and much less accurate on shifted digits.  SGD therefore regularises, and
-a ridge should bring the exact solution to SGD's accuracy.  Gradient flow stopped at SGD's time, t = 2 lr steps / (1 -
+The task is to separate the first class from all others with a single output.  SGD trains LeNet with weight decay, and
+its linearisation with decay towards theta_0.  The Gram matrix J J' gives the linearisation's minimum-norm least-squares
+solution.  If J has rank N, it fits all N images exactly.  In the paper, however, this solution is less accurate than
+SGD at width 1 (97.8 % against 99.61 %), and much less accurate on shifted digits.  SGD therefore regularises, and a
+ridge should bring the exact solution to SGD's accuracy.  Gradient flow stopped at SGD's time, t = 2 lr steps / (1 -
 momentum), should have the same effect, because it also suppresses the directions with small eigenvalues of J J'.
 
 At width 1 the paper's network has P = 60,941 weights for N = 60,000 equations.  With 867 digits or 1,960 images of
-MNIST, a small LeNet has the same P / N = 1.016, 3.9 and 24 at widths 1, 2 and 5.  At this size the script can also run
-widths that the paper omits.  The script interpolation_threshold.py explains the result at width 1.  The size "paper"
-uses LeNet-5 at widths 1 to 60 on 60,000 images.
+MNIST, a small LeNet has the paper's ratios P / N = 1.016, 3.9 and 24 at widths 1, 2 and 5.  At this size the script can
+also run widths that the paper omits.  The script interpolation_threshold.py explains the result at width 1.  The size
+"paper" uses LeNet-5 at widths 1 to 60 on 60,000 images.
 
 With more than 20,000 images the eigenvectors of J J' do not fit in memory.  On the host, each ridge then needs a
 Cholesky factor, computed in panels of 2,048 rows, and the smallest ridge approximates the exact solution.  With 60,000

@@ -3,14 +3,14 @@
     python3 make.py python examples/feature_learning_in_a_cnn.py [--out DIR] [--data DIR] [--scale small|evening|paper]
 
 The model is alpha (f - f_0), where f has four convolutions with ReLU, the mean over pixels and a dense layer.  The
-model learns the parity of digits in the feature regime, s = sqrt(h) alpha = .1, and in the lazy regime, s = 100.  The
-paper claims that lazy networks make more errors at every number h of channels.  Averages of lazy networks should make
-1.7 times as many errors as averages of feature-learning networks, and averaging should help in both regimes.
+model learns the parity of digits in the feature regime, s = sqrt(h) alpha = .1 with h channels, and in the lazy regime,
+s = 100.  The paper claims that lazy networks make more errors at every h.  Averages of lazy networks should make 1.7
+times as many errors as averages of feature-learning networks, and averaging should help in both regimes.
 
 As in the paper, training is a momentum flow with tau = 10.  The batch size b changes with the step dt so that the
-temperature dt/b (1 - (b - 1)/(N - 1)) is constant for N training images.  The paper does not state the temperature.  We
-use 1e-4, at which batches range from a few examples to most of the training set.  For digits of 8 x 8 pixels, the
-windows are 3 x 3 instead of 5 x 5.
+temperature dt/b (1 - (b - 1)/(N - 1)) is constant, where N is the number of training images.  The paper does not state
+the temperature.  We use 1e-4, at which batches range from a few examples to most of the training set.  For digits of 8
+x 8 pixels, the windows are 3 x 3 instead of 5 x 5.
 """
 
 from __future__ import annotations

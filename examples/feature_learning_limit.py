@@ -2,9 +2,9 @@
 
     python3 make.py python examples/feature_learning_limit.py [--out FILE.png]
 
-If outputs are divided by gamma0 sqrt(n) and the learning rate is multiplied by gamma0^2 n, features move in the limit n
--> infinity (`analytic.limits.linear_problem`).  An ODE gives the limit for two layers, and mean-field theory gives the
-limit for deeper networks.  On five digits, the distance of networks from this limit falls as n^(-1/2).
+If outputs at width n are divided by gamma0 sqrt(n) and the rate is multiplied by gamma0^2 n, features move in the limit
+n -> infinity (`analytic.limits.linear_problem`).  An ODE gives the limit for two layers, and mean-field theory gives
+the limit for deeper networks.  On five digits, the distance of networks from this limit falls as n^(-1/2).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def spec(hidden: int, n: int) -> mn.Sequential:
 
 
 def limit(hidden: int, x: Host, y: Host, gamma0: float) -> tuple[mn.Array, Host]:
-    """Return f and the mean diagonal of the tangent kernel in the limit.
+    """Return f and the mean of the tangent kernel's diagonal in the limit, at all TIMES.
 
     Two-layer networks follow gradient flow, and deeper networks follow gradient descent.
     """
@@ -41,7 +41,7 @@ def limit(hidden: int, x: Host, y: Host, gamma0: float) -> tuple[mn.Array, Host]
 
 
 def networks(hidden: int, n: int, x: Host, y: Host, gamma0: float, seeds: int) -> tuple[Host, Host]:
-    """Train networks of width n; return f and the tangent kernels' mean diagonals, (STEPS + 1, seeds, ...)."""
+    """Train networks of width n; return f and the means of the tangent kernels' diagonals, (STEPS + 1, seeds, ...)."""
     theta0 = (net := mn.Network(spec(hidden, n), x.shape[1:])).init(np.random.default_rng(n), ensemble=seeds)
     model, t = mn.Centred(net, theta0, 1 / (gamma0 * n**0.5)), TIMES[1:] * gamma0**2 * n
     if hidden == 1:

@@ -3,8 +3,8 @@
     python3 make.py python examples/finite_width_statistics.py [--out FILE.png]
 
 At every width, the mean of the tangent kernel hatTheta(x, x) is the analytic kernel.  The variance of hatTheta is also
-known exactly (`analytic.finite_width`).  For one hidden layer, n Var / Theta^2 = 3.  For deep networks, the variance
-grows as e^(5 depth / width) (Hanin and Nica 2020).  Each point is a mean over thousands of networks, with a z-score
+known exactly (`analytic.finite_width`).  For one hidden layer of width n, n Var / Theta^2 = 3.  For deep networks Var /
+Theta^2 grows as e^(5 depth / width) (Hanin and Nica 2020).  Each point is a mean over many networks, with a z-score
 against theory.  The measured relative variance is the mean of (hatTheta / Theta - 1)^2, with its standard error.
 """
 

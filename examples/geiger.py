@@ -68,7 +68,7 @@ def start(net: mn.Network, seeds: Sequence[int], dtype: Any = np.float32) -> mn.
 
 @dataclass(frozen=True)
 class UntilOutput(mn.Loss):
-    """A hinge loss with scale alpha that is set to zero once the rms of a network's outputs has reached `size`."""
+    """A hinge loss with scale alpha. It is zero for a network once the rms of its outputs has reached `size`."""
 
     alpha: float
     size: float = 1.0
@@ -120,7 +120,7 @@ def frozen(model: mn.Centred, theta: mn.Array, x: mn.Array, y: mn.Array, x_test:
 
 
 def exponent(x: Any, values: Any, where: Any = None) -> Measured:
-    """Fit log v against log x at the points `where`; return the slope's mean over seeds and half its 95 % interval.
+    """Fit log v against log x at the points `where`; return the slope's mean over seeds and its 95 % half-width.
 
     values : (K, E) values v at K points for E seeds. Each seed is fitted separately, because the values of one seed are
     correlated.
@@ -134,7 +134,7 @@ def exponent(x: Any, values: Any, where: Any = None) -> Measured:
 
 
 def by_decade(x: Any, values: Any) -> list[Measured]:
-    """Return the slope of log v against log x between neighbouring points, in the form that `exponent` returns."""
+    """Return the slopes of log v against log x between neighbouring points, in the form that `exponent` returns."""
     return [exponent(x[i : i + 2], values[i : i + 2]) for i in range(len(x) - 1)]
 
 

@@ -3,11 +3,11 @@
     python3 make.py python examples/interpolation_threshold.py [--out DIR] [--data DIR]
 
 In Samarin et al. 2022, tables 1 and 2, the network of width 1 has P = 60,941 weights for N = 60,000 equations.  Least
-squares is least accurate at N = rank J, the largest N at which every example is still fitted (double descent).  As N
-rises to this value, additional examples reduce the accuracy.  A small LeNet has the paper's ratio P / N = 1.016 on 867
-digits or 1,960 images of MNIST.  We compare it with a network of twice the width on more and more images.  At width
-1 the accuracy dips when N passes the rank of J. Because of dead and redundant units this rank is about two thirds of P.
-At width 2 the accuracy rises with N throughout.
+squares is least accurate at N = rank J (J the Jacobian), the largest N at which every example is still fitted (double
+descent).  As N approaches this value from below, additional examples reduce the accuracy.  A small LeNet has the
+paper's ratio P / N = 1.016 on 867 digits or 1,960 images of MNIST.  We compare this LeNet with one of twice the width
+on growing numbers of images.  At width 1 the accuracy dips when N passes the rank of J. Because of dead and redundant
+units this rank is about two thirds of P.  At width 2 the accuracy rises with N throughout.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ SHARES = (0.125, 0.25, 0.5, 0.75, 1.0)
 def reduced(shape: tuple[int, ...], width: int) -> mn.Sequential:
     """Build a LeNet for small images.
 
-    For 8 x 8 images it has 50 k^2 + 20 k + 1 weights with k = 4 width. For 28 x 28 images it has 1,991 weights at width
-    1.
+    For 8 x 8 images the LeNet has 50 k^2 + 20 k + 1 weights with k = 4 width. For 28 x 28 images and width 1 it has
+    1,991 weights.
     """
     c, size, dense = (4 * width, 3, 16 * width) if shape[0] == 8 else (2 * width, 5, 17 * width)
     layers: list[mn.spec.Layer] = []
@@ -44,7 +44,7 @@ def reduced(shape: tuple[int, ...], width: int) -> mn.Sequential:
 def problem(data: str, n_train: int, shift: int, width: int, seed: int) -> tuple[mn.Network, mn.Array, list[mn.Array]]:
     """Return the network, theta_0 and (x, y, x_test, y_test).
 
-    y is 1 for the first class and -1 for the others. The dtype is float64, or float32 for LeNet-5 (from 10,000 images).
+    y is 1 for the first class and -1 for the others. The dtype is float64, or float32 for LeNet-5 (>= 10,000 images).
     """
     train, test = images(data, n_train, 2000, seed)
     if shift:
@@ -60,7 +60,7 @@ def problem(data: str, n_train: int, shift: int, width: int, seed: int) -> tuple
 
 
 def exact(net: mn.Network, theta0: mn.Array, x: mn.Array, y: mn.Array) -> mn.Array:
-    """Return the minimum-norm least-squares theta. If J J' is singular, LAPACK computes it from J, as in the paper."""
+    """Return the minimum-norm least-squares theta. If J J' is singular, use LAPACK's solver for J, as in the paper."""
     try:
         return mn.solve_gram(net, theta0, x, y).theta
     except ValueError:

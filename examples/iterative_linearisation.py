@@ -10,7 +10,7 @@ were found with the old features.  At higher rates, training with K = 1 or K = i
 finite K > 1 diverges.  The module windows.py derives the plotted bounds.
 
 Rates refer to a mean loss.  If the paper's loss is a sum, its rates 1e-4 and 1e-5 are 5 and .5 here.  Every run lasts
-for a time t = lr x steps, but for at least three windows or, with K = infinity, 15,000 steps.  The sizes "small" and
+for a time t = lr x steps, but for at least 3 K steps or, with K = infinity, 15,000 steps.  The sizes "small" and
 "evening" use 60 images and 6 channels instead of all images and 50 channels, so that J J' can be stored for a window.
 """
 

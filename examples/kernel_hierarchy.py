@@ -4,13 +4,13 @@
 
 Networks with two hidden layers of width n learn eight examples by gradient flow until t = 2.  The targets are
 f(theta_0) + 1 and f(theta_0) - 1, so that all networks start with the same residual.  `mn.hierarchy` of order 2 (Theta
-frozen), 3 (O3 frozen) and 4 (O4 frozen) is compared with the flow of the weights.  Its errors at t = 2 are |Theta_hier
-- Theta| / |Theta_0| and |f_hier - f|, averaged geometrically over seeds.  Pairs of neighbouring widths give local
-exponents, with 95 % intervals over seeds.
+frozen), 3 (O3 frozen) and 4 (O4 frozen) is compared with the flow of the weights.  The errors of the hierarchy's Theta
+and f at t = 2, |Theta_hier - Theta| / |Theta_0| and |f_hier - f|, are averaged geometrically over seeds.  Pairs of
+neighbouring widths give local exponents, with 95 % intervals over seeds.
 
 For ReLU, O3 and O4 are derivatives of a single linear piece of the network.  Training moves about sqrt(n) units across
-their kinks, and each of these units changes the kernel by a term of order 1/n with random sign.  Their sum is of order
-n^(-3/4), which no derivative at theta_0 contains.
+their kinks, and each of these units changes the kernel by a term of order 1/n with random sign.  The sum of these terms
+is of order n^(-3/4), which no derivative at theta_0 contains.
 """
 
 from __future__ import annotations

@@ -2,13 +2,13 @@
 
     python3 make.py python examples/kernel_movement_exponents.py [--out DIR] [--data DIR] [--scale small|evening|paper]
 
-According to the theory, in the feature regime (s = sqrt(h) alpha << 1) all L + 1 layers grow by a factor of
-s^(-1/(L+1)) until the outputs are of order one.  The kernel has degree 2 L in the layers and therefore grows by a
-factor of s^(-2/(1+1/L)).  Training ends later, when the last example has a margin of 1.  By then the other margins
-exceed 1, and a smaller s gives larger outputs.  We therefore measure kernel and weights twice: when the root mean
-square of alpha (f - f_0) is 1, and when the hinge loss is zero, as in the paper.  The theory's exponents refer to the
-first of these times.  Measured exponents approach the theory's exponents slowly, because the initial weights are not
-yet negligible.  We fit one exponent per seed at s <= 1e-5, a bound chosen beforehand.
+The feature regime is s = sqrt(h) alpha << 1 at width h.  In theory, the layers of a network with L hidden layers then
+grow by a factor of s^(-1/(L+1)) until the outputs are of order one.  The kernel has degree 2 L in the layers and
+therefore grows by a factor of s^(-2/(1+1/L)).  Training ends later, when the last example has a margin of 1.  By then
+the other margins exceed 1, and a smaller s gives larger outputs.  We therefore measure kernel and weights twice: when
+the root mean square of alpha (f - f_0) is 1, and when the hinge loss is zero, as in the paper.  The theory's exponents
+refer to the first of these times.  Measured exponents approach the theory's exponents slowly, because the initial
+weights are not yet negligible.  We fit one exponent per seed at s <= 1e-5, a bound chosen beforehand.
 
 The theory assumes that all layers grow equally.  The gains, which are the largest singular values of the layers'
 W_l / sqrt(fan_in), confirm this assumption.

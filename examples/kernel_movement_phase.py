@@ -2,11 +2,11 @@
 
     python3 make.py python examples/kernel_movement_phase.py [--out DIR] [--data DIR] [--scale small|evening|paper]
 
-Both movements are measured at the end of training and plotted against s = sqrt(h) alpha, the kernel's also against
-alpha.  The paper claims that the curves of all widths coincide as functions of s.  In the lazy regime the relative
-change of the kernel and sqrt(h) |theta - theta_0| / |theta_0| should both fall as s^-1.  ReLU networks should have an
-intermediate regime with slope -1/2, in which the network moves from one linear piece to the next.  The script
-`kernel_movement_exponents.py` measures the exponents of the feature regime.
+Both movements are measured at the end of training and plotted against s = sqrt(h) alpha, where h is the width.  The
+kernel's movement is also plotted against alpha.  The paper claims that the curves of all widths coincide as functions
+of s.  In the lazy regime the relative change of the kernel and sqrt(h) |theta - theta_0| / |theta_0| should both fall
+as s^-1.  ReLU networks should have an intermediate regime with slope -1/2, in which the network moves from one linear
+piece to the next.  The script `kernel_movement_exponents.py` measures the exponents of the feature regime.
 
 One claim of the paper is false as printed.  It says that in the lazy regime the change of the kernel depends only on s.
 The first-order part of this change is odd in the outgoing weights.  Averaged over many neurons it is of order

@@ -2,8 +2,8 @@
 
     python3 make.py python examples/laziness.py [--out FILE.png]
 
-The script computes two measures of laziness at several widths n, for networks with two and three layers.  If outputs
-are divided by sqrt(n) once more, networks leave the lazy regime (Chizat, Oyallon and Bach 2019).
+The script computes two measures of laziness at several widths n, for networks with two and three layers.  The
+mean-field scaling divides outputs by another sqrt(n) and leaves the lazy regime (Chizat, Oyallon and Bach 2019).
 
 The first measure is kappa = |f - y| |D^2 f| / |D f|^2 at initialisation, computed in Taylor mode
 (`minintk.diagnostics.kappa`).  This measure falls as n^(-1/2) in the NTK scaling and is constant in the mean-field

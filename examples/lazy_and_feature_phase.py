@@ -60,7 +60,7 @@ def outputs(
 def crossing(scales: tuple[float, ...], error: Any) -> float:
     """Return the s at which the error is halfway between its first and last values.
 
-    error : (K + 1,); the last entry is the error in the lazy limit.
+    error : (K + 1,) for K scales; the last entry is the error in the lazy limit.
     """
     share = np.maximum.accumulate((error - error[0]) / (error[-1] - error[0]))
     return float(np.exp(np.interp(0.5, share[:-1], np.log(scales))))

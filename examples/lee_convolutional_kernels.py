@@ -3,10 +3,10 @@
     python3 make.py python examples/lee_convolutional_kernels.py [--out DIR] [--data DIR --set cifar10]
 
 The untrained networks have two 3 x 3 convolutions with ReLU, then Flatten or GlobalAvgPool, and a dense layer.  For
-networks with n channels we measure the relative error |mean of M kernels - Theta| / |Theta| of the tangent kernel and
-of the NNGP kernel.  By the law of large numbers over channels and networks, the error falls as (n M)^(-1/2).  With
+networks with n channels we measure the error |mean of M kernels - Theta| / |Theta| of the NTK and of the NNGP kernel,
+with the analytic Theta.  By the law of large numbers over channels and networks, the error falls as (n M)^(-1/2).  With
 Flatten, the kernel uses only pairs of equal pixels.  With pooling, it averages over all pairs of pixels (Novak et al.
-2019; Arora et al. 2019).  The control compares each network with the analytic kernel for the other ending.
+2019; Arora et al. 2019).  The control compares the networks' mean with the analytic kernel for the other ending.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def spec(end: str, channels: int) -> mn.Sequential:
 
 @lru_cache(maxsize=1)
 def theory(data: str, n: int) -> tuple[Any, dict[str, Any]]:
-    """Return images and {ending: their analytic NTK and NNGP kernels}. Equal calls return the same arrays."""
+    """Return images and {ending: analytic NTK and NNGP kernels}. Calls with equal arguments return the same arrays."""
     x = placed(images(data, 200, 1)[0].standardise().x[:n])[0]
     return x, {name: [to_host(k) for k in an.kernel(spec(name, 1)).both(x)[::-1]] for name in ENDS}
 

@@ -6,10 +6,10 @@ Networks with two hidden ReLU layers, sigma_w^2 = 2 and sigma_b^2 = .1 classify 
 trained on batches of 64 with momentum .9 and eta = 1, which is lr = .1 for `mn.softmax_cross_entropy` (see
 `lee_training.py`).  Network and linearisation share their initial weights and batches.
 
-A squared loss pulls outputs to their targets, which removes any deviation.  With cross-entropy the logits of a
-separated class grow without bound, and so does the deviation.  A network that deviates early is therefore far from its
-linearisation at the end, as in the paper's figure S4.  We measure the deviation early and at the end of training, at
-several widths.
+A squared loss pulls the training outputs to their targets, which removes their deviations.  With cross-entropy the
+logits of a separated class grow without bound, and so does the deviation.  A network that deviates early is therefore
+far from its linearisation at the end, as in the paper's figure S4.  We measure the deviation early and at the end of
+training, at several widths.
 """
 
 from __future__ import annotations

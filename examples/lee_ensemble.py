@@ -7,12 +7,12 @@ on the line x(a) = a x_1 + (1 - a) x_2 through two training inputs of different 
 powers of I - lr Theta / N in place of the exponential, give the mean and the variance after any number of steps.  If
 only the top layer is trained, eqs. (22) and (23) give the mean and the variance, and the limit is the Bayesian
 posterior of eq. (13).  A single network follows f_0 + A_t (y - f_0(X)) from its own initial outputs up to O(n^(-1/2))
-(figure S1).
+(figure S1), where A_t = Theta(x, X) Theta^-1 (I - (I - lr Theta / N)^t).
 
-Each network has a score for the mean and a score for the variance.  The first is <f, mean> / <mean, mean> over the line
-and the steps, and the second is the average of (f - mean)^2 / variance.  Both scores are 1 on average if the theory
-holds.  The theory neglects terms of order N / n.  If only the top layer is trained on 128 images of MNIST for 256
-steps, the mean is .84, .90 and .93 times the predicted mean at n = 128, 256 and 1024.
+Each network has a score for the mean and a score for the variance.  The score for the mean is <f, mean> / <mean, mean>
+over the line and the steps.  The score for the variance is the average of (f - mean)^2 / variance.  Both scores are 1
+on average if the theory holds.  The theory neglects terms of order N / n.  If only the top layer is trained on 128
+images of MNIST for 256 steps, the mean is .84, .90 and .93 times the predicted mean at n = 128, 256 and 1024.
 """
 
 from __future__ import annotations

@@ -4,14 +4,14 @@
 
 Networks with five hidden ReLU layers (sigma_w^2 = 2, sigma_b^2 = .1) learn a binary task by full-batch descent.  The
 classes are horses and aeroplanes of CIFAR-10, or even and odd digits.  Eqs. (8) to (11) predict weights and outputs
-from the network's initial tangent kernel.  The analytic kernel also predicts the outputs, but less accurately.  A
-network's initial kernel differs from the analytic kernel by O(n^(-1/2)), and changes by less in training.
+from the network's initial tangent kernel.  The analytic kernel also predicts the outputs, but less accurately.  At
+width n, the initial kernel differs from the analytic one by O(n^(-1/2)), and changes by less in training.
 
-The weights follow their linearisation less closely than the outputs.  A fraction n^(-1/2) of the ReLU units changes
+The weights follow their linearisation less closely than the outputs do.  A fraction n^(-1/2) of the ReLU units changes
 sign, and each of these units changes its whole part of the Jacobian.  The relative change of the Jacobian is therefore
 of order n^(-1/4), and so is the deviation of the weights.  The theorem's n^(-1/2) assumes smooth activations.  For two
-layers, 16 digits and n = 256 to 2048, the exponents of Jacobian and weights are -.33 and -.30 +- .09 for ReLU, and -.51
-and -.51 +- .10 for tanh.
+layers, 16 digits and n = 256 to 2048, the deviations of Jacobian and weights have the exponents -.33 and -.30 +- .09
+for ReLU, and -.51 and -.51 +- .10 for tanh.
 
 The paper's eta = .01 is stable for the mean over the examples (the bound is .38 for 256 images), but not for the sum
 (the bound is .0015).  The sizes "small" and "evening" take fewer steps at a larger rate.  The closed form is valid at

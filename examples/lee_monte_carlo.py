@@ -2,10 +2,10 @@
 
     python3 make.py python examples/lee_monte_carlo.py [--out DIR] [--data DIR]
 
-The untrained networks have three hidden ReLU layers of width n.  We measure the relative error |mean of M kernels -
-Theta| / |Theta| of the tangent kernel and of the NNGP kernel.  By the law of large numbers over n units and M networks,
-the error falls as (n M)^(-1/2).  Diagonals of ReLU kernels without bias terms have the right mean at any width.  Other
-entries are off by O(1/n) in the mean, whatever M is, so the error falls more slowly in M at small n.
+The untrained networks have three hidden ReLU layers of width n.  We measure the error |mean of M kernels - Theta| /
+|Theta| of the NTK and of the NNGP kernel, with the analytic Theta.  By the law of large numbers over n units and M
+networks, the error falls as (n M)^(-1/2).  Diagonals of ReLU kernels without bias terms have the right mean at any
+width.  The means of other entries are off by O(1/n), whatever M is, so the error falls more slowly in M at small n.
 """
 
 from __future__ import annotations

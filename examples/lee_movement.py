@@ -9,8 +9,8 @@ n x n hidden weights falls as n^(-1).  The relative changes of the tangent kerne
 exponents closer to -1 for the kernels, as the theory predicts for smooth activations.  Each value is the maximum over
 snapshots after 0, 1, 2, 4, ... steps.
 
-The paper's eta = 1 is stable for a mean over the ten outputs (the bound is 6.9 for three ReLU layers with sigma_b = 0
-on standardised digits of MNIST).  It is unstable for a sum over outputs (.69) or over outputs and examples (.005).
+The paper's eta = 1 is stable for a mean over the ten outputs: the bound is 6.9 for three ReLU layers with sigma_b = 0
+on standardised digits of MNIST. The bound is .69 for a sum over outputs, and .005 for a sum over outputs and examples.
 """
 
 from __future__ import annotations

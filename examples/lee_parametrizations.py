@@ -37,7 +37,7 @@ WAYS = ("NTK", "standard", "matched", "top")
 
 
 def network(way: str, width: int, d: int) -> tuple[mn.Network, Any, dict[str, float] | None]:
-    """Return the network, its infinite-width kernel, and {tensor: factor of its rate} (None if the rates are equal)."""
+    """Return the network, its infinite-width kernel, and {tensor: scale of its rate} (None if the rates are equal)."""
     rule = mn.NTK() if way in ("NTK", "top") else mn.Standard()
     net = mn.Network(lee.spec("relu", 3, width, b_std=B_STD), (d,), rule)
     kernel = an.kernel(net.spec, rule)

@@ -4,14 +4,14 @@
 
 The network of table S1 has three groups of one residual block, the same number of channels in every layer, ReLU,
 sigma_w = 1, and sigma_b = 0 even in the head.  There is no normalisation, because the linearisation at one example must
-not depend on the others.  Both models start from the same weights and are trained on the same batches of 8 with
+not depend on other examples.  Both models start from the same weights and are trained on the same batches of 8 with
 momentum.  The models differ most while the initial outputs are still being unlearned.  Short runs measure the largest
 distance for each number of channels, and long runs give the curves.
 
 The paper's eta = 1 is lr = .1 for `mn.mse`, which sums over the ten outputs (see `lee_training.py`).  To test this
 interpretation, both models are also trained at eta = 10, which is lr = 1.  We count the runs whose mean loss is larger
-at the end than at the start, or is not finite.  The bound 2 (1 + momentum) N / lambda_max for full batches does not
-predict which runs diverge: with batches of 8 they diverge below it, as the noise of a step grows with the residual.
+at the end than at the start, or is not finite.  The bound 2 (1 + momentum) N / lambda_max(Theta) for full batches does
+not predict which runs diverge: with batches of 8, runs diverge below it, as a step's noise grows with the residual.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MOMENTUM, BATCH, ETA, ABOVE = 0.9, 8, 1.0, 10.0
 
 
 def network(channels: int, shape: tuple[int, ...]) -> mn.Network:
-    """Build the network of table S1 with N = 1 and the same number of channels in every layer."""
+    """Build the network of table S1 with one block per group and the same number of channels in every layer."""
     return mn.Network(mn.zoo.wide_resnet(10, channels=channels, norm=None, w_std=1.0), shape)
 
 

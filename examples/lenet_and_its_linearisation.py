@@ -4,15 +4,15 @@
 
 Both models start from the same weights (PyTorch's initialisation) and are trained on the same batches of 32.  The loss
 is the sum of squared errors on one-hot targets.  Training uses momentum .9, and the rate falls tenfold after every 30 %
-of the epochs.  Width improves the network's accuracy slightly and the linearisation's accuracy considerably.  On
-shifted digits the gap is wider, especially at small width.  The linearisation's weights are u = theta - theta_0, so its
-weight decay is towards theta_0.  The linearisation is also trained at ten times the rate.
+of the epochs.  A larger width improves the network's accuracy slightly and the linearisation's accuracy considerably.
+On shifted digits the gap is wider, especially at small width.  The linearisation's weights are u = theta - theta_0, so
+its weight decay is towards theta_0.  The linearisation is also trained at ten times the rate.
 
 The paper's loss is sum_l (f_l - y_l)^2 and its rate is .1.  For this loss, heavy-ball descent with momentum m on the
-linearisation is stable up to the rate 2 (1 + m) / (2 lambda_max(Theta) / N), which falls with the width.  On MNIST this
-bound is about .5, .3, .15 and .08 at widths 1, 2, 5 and 10.  Widths 25 and 60 therefore cannot have been trained with
-that loss at a rate of .1.  They can be trained at this rate if the loss is a mean over the ten classes (PyTorch's
-MSELoss).  Then the rate here is .01, and the weight decay is 5e-4 instead of 5e-5.
+linearisation is stable up to the rate 2 (1 + m) / (2 lambda_max(Theta) / N) for N examples, which falls with the width.
+On MNIST this bound is about .5, .3, .15 and .08 at widths 1, 2, 5 and 10.  Widths 25 and 60 therefore cannot have been
+trained with that loss at a rate of .1.  These widths can be trained at this rate if the loss is a mean over the ten
+classes (PyTorch's MSELoss).  Then the rate here is .01, and the weight decay is 5e-4 instead of 5e-5.
 
 The sizes "small" and "evening" use 2,000 images for 10 epochs.  The size "paper" uses all images for 100 epochs, at
 widths up to 60.

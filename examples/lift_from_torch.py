@@ -4,8 +4,8 @@
 
 If torch is installed, its own modules compute the reference outputs and gradients.  Otherwise NumPy computes the
 outputs from channels-first arrays, and a directional derivative by finite differences.  The weights are trained by
-minintk and converted to torch's axes by `mn.unlift`, so both directions are tested.  The tangent kernel at these
-weights then classifies other digits.
+minintk and converted to torch's axes by `mn.unlift`, so `mn.lift` and `mn.unlift` are both tested.  The tangent kernel
+at these weights then classifies other digits.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
     python3 make.py python examples/linear_until_t1.py [--out DIR] [--data DIR] [--scale small|evening|paper]
 
-At the time t1 the loss has halved.  The claims concern the feature regime, s = sqrt(h) alpha << 1.  With two hidden
-layers, |f_t - f_0| should grow linearly in t up to about t1, for all s and h.  At a given fraction of t1, |f_t - f_0|
-should be of order sqrt(h), not 1, because the sum over the last layer's neurons no longer averages out.  The paper's
-explanation is that the pre-activations z of every layer move at the rate 1/(sqrt(h) alpha).  In networks with five
-hidden layers, |dz/dt| at t = 0 and alpha = 1 should fall as h^(-1/2).
+At the time t1 the loss has halved.  The claims concern networks of width h in the feature regime, s = sqrt(h) alpha <<
+1.  With two hidden layers, |f_t - f_0| should grow linearly in t up to about t1, for all s and h.  At a given fraction
+of t1, |f_t - f_0| should be of order sqrt(h), not 1, because the sum over the last layer's neurons no longer averages
+out.  The paper's explanation is that the pre-activations z of every layer move at the rate 1/(sqrt(h) alpha).  In
+networks with five hidden layers, |dz/dt| at t = 0 and alpha = 1 should fall as h^(-1/2).
 
 The paper measures |f| on the test set, whereas we measure it on the training set.
 """

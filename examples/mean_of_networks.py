@@ -8,7 +8,7 @@ limit, to leading order by c / n.  `analytic.width_correction` computes c.
 
 The networks come in pairs with opposite output weights, so that the initial outputs cancel.  To reduce the noise, we
 average the trained networks' differences from their linearisations, and estimate the mean of the linearisations from 40
-times as many untrained networks.  The remainder after c / n is O(1/n^2).
+untrained networks for each pair.  The remainder after c / n is O(1/n^2).
 """
 
 from __future__ import annotations

@@ -5,11 +5,11 @@
 Section 2 of the lecture treats a linear network of width D with P inputs: W1 : D x P, W2 : D x D, W3 : 1 x D. The
 standard deviations are 1/sqrt(P), 1/sqrt(D), 1/D, and the rates are D/P, 1, 1/D. The section gives the norms of
 weights, features and their first updates.  Section 1 derives that kappa = |D^2 f| / |D f|^2 of two-layer networks is of
-order D^-1/2 in the (lazy) NTK scaling, and of order 1 in the mean-field scaling.  The other rows of the table are
-measured on images, for networks with two hidden tanh layers.  Features should move by the same amount at every width n
-in muP, and by O(n^-1/2) in the NTK parametrization.  In muP, the best rate for narrow networks should also suit wide
-ones.  We train f - f_0, because f_0 in muP falls as n^-1/2 and is comparable to y at n = 64.  If f itself is trained,
-features move 1.6 times as far at n = 64 as at n = 512.  If f - f_0 is trained, they move .9 times as far.
+order D^-1/2 in the (lazy) NTK scaling, and of order 1 in the mean-field scaling.  The script's other rows are measured
+on images, for networks with two hidden tanh layers.  Features should move by the same amount at every width n in muP,
+and by O(n^-1/2) in the NTK parametrization.  In muP, the best rate for narrow networks should also suit wide ones.  We
+train f - f_0, because f_0 in muP falls as n^-1/2 and is comparable to y at n = 64.  If f itself is trained, features
+move 1.6 times as far at n = 64 as at n = 512.  If f - f_0 is trained, they move .9 times as far.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def spec(phi: Any, n: int) -> mn.Sequential:
 def networks(phi: Any, by: Any, n: int, x: Host, y: Host, neurons: int) -> tuple[Host, Host]:
     """Train about neurons / n networks, and return their margins (STEPS + 1, networks).
 
-    Also return the mean diagonals of some of their tangent kernels.
+    Also return the means of the diagonals of some of their tangent kernels.
     """
     net, rng, margins = mn.Network(spec(phi, n), x.shape[1:], mn.MeanField()), np.random.default_rng(n), list[Any]()
     for _ in range(neurons // 10_000):

@@ -151,7 +151,7 @@ def by_paper(results: dict[str, dict[str, Any]], docs: dict[str, str]) -> dict[s
 
 
 def sections(groups: dict[str, dict[str, dict[str, Any]]], docs: dict[str, str]) -> str:
-    """Return the text of one section for each paper."""
+    """Return the text of the sections, one for each paper."""
     return "".join(
         f"\n## {paper}\n\n" + "\n".join(entries(of_paper, docs, "###")) for paper, of_paper in groups.items()
     )

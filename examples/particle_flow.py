@@ -2,9 +2,9 @@
 
     python3 make.py python examples/particle_flow.py [--out FILE.png]
 
-The output f(x) is the mean of a phi(w.x) over particles (w, a).  With e = (y - f)/N, the particles move by dw/dt = sum
-e a phi'(w.x) x and da/dt = sum e phi(w.x), with sums over N examples.  A network of width n consists of n random
-particles, and 2^14 quasi-random particles approximate the mean-field limit (Mei et al. 2018).
+The output f(x) is the mean of a phi(w.x) over particles (w, a), with phi = tanh.  With e = (y - f)/N, the particles
+move by dw/dt = sum e a phi'(w.x) x and da/dt = sum e phi(w.x), with sums over N examples.  A network of width n
+consists of n random particles, and 2^14 quasi-random particles approximate the mean-field limit (Mei et al. 2018).
 """
 
 import argparse
@@ -32,7 +32,7 @@ def flow(particles: Any) -> Any:
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, neurons: int = 400_000) -> dict[str, float]:
-    """Return n |mean - limit| and sqrt(n) |one network - limit| for the final outputs at each width n, and an error."""
+    """Return n |mean - limit| with its standard error, and sqrt(n) |one network - limit|, at the end for each n."""
     few, limit = (flow(MultivariateNormalQMC(np.zeros(3), seed=0).random(2**k))[-1] for k in (12, 14))
     found, rows = {"limit: 2^12 particles less 2^14": float(np.abs(few - limit).max())}, []
     for n in widths:

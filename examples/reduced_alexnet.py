@@ -3,9 +3,9 @@
     python3 make.py python examples/reduced_alexnet.py [--out DIR] [--data DIR --set cifar10]
 
 The reduced network has five convolutions and three fully connected layers for small images, with an eighth of AlexNet's
-channels.  As in the paper, the linearisation is trained at the network's rate and at ten times that rate.  It learns
-better at the higher rate.  Runs of equal width and seed start from the same weights and use the same batches.  On the
-easy 8 x 8 digits the gap narrows with width.  On the paper's photographs of snakes the gap hardly narrows.
+channels.  As in the paper, the linearisation is trained at the network's rate and at ten times that rate, at which it
+learns better.  Runs of equal width and seed start from the same weights and use the same batches.  On the easy 8 x 8
+digits the gap narrows with width.  On the paper's photographs of snakes the gap hardly narrows.
 
 PyTorch's default initialisation divides the signal by about sqrt(6) in each of eight layers.  The network then needs
 thousands of steps to leave its initial plateau, which takes too long on a laptop (15 epochs on 1,500 digits are not

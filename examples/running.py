@@ -63,7 +63,7 @@ class Setting:
 
     @property
     def key(self) -> str:
-        """The stem of the file names: NAME on digits, NAME-mnist or NAME-cifar10."""
+        """Return the stem of the file names: NAME on digits, NAME-mnist or NAME-cifar10."""
         return self.name if self.data == "digits" else f"{self.name}-{self.data}"
 
     @property
@@ -123,7 +123,7 @@ def _die_with_stdin() -> None:
 
 
 def flags(name: str, asked: Sequence[Parameter]) -> list[str]:
-    """Return --name and the flag of other scripts for the same size: --widths, --n-train, --steps or --seeds.
+    """Return --name and, if it differs, the common flag for the same size: --widths, --n-train, --steps or --seeds.
 
     >>> flags("members", []), flags("n_train", [])
     (['--members', '--seeds'], ['--n-train'])

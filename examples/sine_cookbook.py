@@ -2,10 +2,10 @@
 
     python3 make.py python examples/sine_cookbook.py [--out FILE.png]
 
-The script uses the data, the network and the regularisation of that notebook.  `THEIRS` contains the means and standard
-deviations that neural-tangents 0.6.5 computes in float64, at every seventh of 50 points in [-pi, pi].  The notebook's
-`diag_reg` is relative: ridge = diag_reg tr(K) / N. The trained networks are compared with the predicted mean and
-variance of an ensemble after the same number of steps.
+The script uses the data, the network and the regularisation of the cookbook's notebook.  `THEIRS` contains the means
+and standard deviations that neural-tangents 0.6.5 computes in float64, at every seventh of 50 points in [-pi, pi].  The
+notebook's `diag_reg` is relative: ridge = diag_reg tr(K) / N for N examples.  The trained networks are compared with
+the predicted mean and variance of an ensemble after the same number of steps.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def norms(D: int, networks: int, seed: int = 0) -> tuple[dict[str, Any], dict[st
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, networks: int = 20) -> dict[str, float]:
-    """Return {norm: exponent in D}, half the 95 % intervals, and the largest deviation from the edge at D >= 512."""
+    """Return {norm: exponent in D}, 95 % half-widths, and the largest deviation from the edge at D >= 512."""
     measured = [norms(D, networks) for D in widths]
     fits, results = {}, dict[str, float]()
     # |W1| grows as sqrt(D) + sqrt(P), which is close to sqrt(D) only for D >> P

@@ -2,16 +2,16 @@
 
     python3 make.py python examples/time_to_learn.py [--out DIR] [--data DIR] [--scale small|evening|paper]
 
-According to the theory, in the feature regime (s = sqrt(h) alpha << 1) pre-activations move at the rate 1/(sqrt(h)
-alpha).  The dynamics are therefore linear for t << t1 ~ alpha sqrt(h), and nonlinear afterwards.  In the lazy regime
-the loss as a function of time depends on neither alpha nor h.
+According to the theory, in the feature regime (s = sqrt(h) alpha << 1 at width h), pre-activations move at the rate
+1/(sqrt(h) alpha).  The dynamics are therefore linear for t << t1 ~ alpha sqrt(h), and nonlinear afterwards.  In the
+lazy regime the loss as a function of time depends on neither alpha nor h.
 
-The power law t1 ~ s has a correction.  After t ~ s the weights grow by a factor lambda with d lambda/dt ~ lambda^L / s.
-This factor would diverge at a finite time s tau: lambda ~ (tau - t/s)^(-1/(L-1)).  The output s lambda^(L+1) is of
-order one a little earlier, at t1 = s (tau - O(s^((L-1)/(L+1)))).  The slope of log t1 against log s is therefore below
-1.  If s is ten times smaller, 1 - slope falls by a factor of 10^(1/3) = 2.15 for L = 2 and 10^(2/3) = 4.6 for L = 5.
-For each seed, we fit the exponent of s in each decade, and the exponent of h at fixed s.  The weights grow early, while
-the outputs barely move, so the early flow takes steps of .2 % of t.
+The power law t1 ~ s has a correction.  With L hidden layers, the weights grow after t ~ s by a factor lambda with d
+lambda/dt ~ lambda^L / s.  lambda would diverge at a time s tau, tau ~ 1: lambda ~ (tau - t/s)^(-1/(L-1)).  The output s
+lambda^(L+1) is of order one a little earlier, at t1 = s (tau - O(s^((L-1)/(L+1)))).  The slope of log t1 against log s
+is therefore below 1.  If s is ten times smaller, 1 - slope falls by a factor of 10^(1/3) = 2.15 for L = 2 and 10^(2/3)
+= 4.6 for L = 5.  We fit the exponent of s per seed and decade, and the exponent of h at fixed s.  The weights grow
+early, while the outputs barely move, so the early flow takes steps of .2 % of t.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SHOWN = slice(0, None, 10)
 def learned(
     data: str, n_train: int, end: bool, depth: int, width: int, s: float, seed: tuple[int, ...]
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Return t1 for each seed and, if `end`, also t2 and the loss alpha^2 L at every tenth of TIMES."""
+    """Return t1 for each seed and, if `end`, also t2 and alpha^2 times the loss at every tenth of TIMES."""
     x, y = placed(*task(data, n_train, 100)[0])
     net, unit = network(width, depth), min(s, 1.0)
     theta0 = start(net, seed)

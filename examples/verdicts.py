@@ -2,8 +2,8 @@
 
 A row "agrees" only if the whole interval of each number lies inside the paper's range plus a margin.  A row "differs"
 if one interval lies outside, and is otherwise undecided.  If a number differs from the paper's by less than the margin,
-more networks narrow its interval until the row agrees.  Without a margin they would make it differ, because no number
-at finite width equals the paper's exactly.
+more networks narrow its interval until the row agrees.  Without a margin, more networks would make the row differ,
+because no number at finite width equals the paper's exactly.
 
     kind of number          margin          why
     exponent                .1              A relative correction c / n to a power law shifts the exponent fitted over
@@ -58,8 +58,8 @@ class Claim(NamedTuple):
     def more(self) -> float:
         """Return the factor by which the number of seeds must grow for a decision, if all means stay the same.
 
-        The factor is (a / b)^2, where `a` standard errors are needed and `b` standard errors separate the mean from the
-        margin.
+        The size of the factor is (a / b)^2, where `a` standard errors are needed and `b` standard errors separate the
+        mean from the margin.
 
         If the factor is negative, a mean lies outside the range, and more seeds would decide against the paper. The
         factor is infinite if a mean is on the margin, and NaN for an unfinished run.

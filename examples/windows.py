@@ -3,7 +3,7 @@
 A window of K steps from theta_0 moves theta by -lr J' sum_j L'(f_j), where f_j are the linear model's outputs.  To
 first order in the gradient g this is -A g with A = (1 - (1 - lr G)^K) / G, where G is the Gauss-Newton curvature.  A
 window is therefore a step of descent in another metric.  Training can fail in two ways.  The function `along_the_path`
-measures both along gradient descent at a low rate.
+measures the bounds for both along gradient descent at a low rate.
 
 Short windows   Steps along the top direction grow unless lr lambda < `IterativelyLinearized.reach`, which is 2 for
                 even K.  Here lambda is the largest curvature on the path.  In a LeNet with PyTorch's initial weights,
@@ -15,8 +15,8 @@ Long windows    After a time K lr the linear model leaves the region in which it
 
 Training should succeed if its period and rate satisfy both bounds.  Neither bound limits K = 1, which moves to flatter
 points if lr lambda > 2 (edge of stability).  Inside a window this is impossible, because the curvature is frozen.  The
-bounds do not limit K = infinity either, because it never reaches the curvature of the path.  Training with K = 1 or K =
-infinity therefore converges at rates at which finite K > 1 diverges.
+bounds do not limit K = infinity either, because this training never reaches the curvature of the path.  Training with K
+= 1 or K = infinity therefore converges at rates at which finite K > 1 diverges.
 """
 
 from __future__ import annotations

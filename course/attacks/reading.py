@@ -423,7 +423,7 @@ def by_a_trace(place):
 
 
 def by_a_device_of_its_own(place):
-    """Create a device file in its own folder, as root. Here it is /dev/full, (1, 7); it could be a disk or memory."""
+    """As root, create a device file in the working folder, here /dev/full, (1, 7). It could be a disk or memory."""
     os.mknod("device", 0o020600, os.makedev(1, 7))
     fd = os.open("device", os.O_RDONLY)
     return "TOKEN" if os.read(fd, 1) == bytes(1) else ""

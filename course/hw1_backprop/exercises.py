@@ -23,7 +23,7 @@ Variant = Mapping[str, Any]
 
 ACTIVATIONS = {"relu": mn.ReLU, "tanh": mn.Tanh, "softplus": mn.Softplus}
 GAINS = tuple(k / 100 for k in range(60, 141) if abs(k - 100) > 4)
-"""Factors of the activation, from which each student's is drawn. The authors' factor 1 is not among them."""
+"""Gains that multiply the activation. Each student's gain is drawn from these; the authors' gain 1 is not included."""
 SMOOTHINGS = tuple(k / 100 for k in range(5, 41))
 """Fractions s of label smoothing, from which each student's is drawn. The authors' fraction is 0."""
 SIZES = (("more inputs than outputs", 5, 4, 3), ("as many outputs as inputs", 4, 3, 3), ("one example", 1, 3, 4))

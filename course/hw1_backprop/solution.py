@@ -5,14 +5,14 @@ You may import only NumPy. Never modify the inputs; return float32 for float32 i
 
 import numpy as np
 from variant import activation as ACTIVATION  # "relu", "tanh" or "softplus"
-from variant import gain as GAIN  # factor of the activation
+from variant import gain as GAIN  # multiplies the activation
 from variant import loss as LOSS  # "mean" or "sum" over the examples
 from variant import smoothing as SMOOTHING  # the part of the targets that all classes share
 from variant import weights as WEIGHTS  # "in_out": y = x W + b;  "out_in": y = x W' + b
 
 
 def dense(x, W, b):
-    """Map x (N, d), W in the layout of your handout, b (n,) to y (N, n) and a cache."""
+    """Map x (N, d), with W in the layout of your handout and b (n,), to y (N, n).  Return y and a cache."""
     # BEGIN SOLUTION
     y = x @ (W if WEIGHTS == "in_out" else W.T) + b
     return y, (x, W)
@@ -20,7 +20,7 @@ def dense(x, W, b):
 
 
 def dense_backward(u, cache):
-    """Map u = dL/dy (N, n) to dL/dx, dL/dW, dL/db, of the shapes of x, W and b."""
+    """Map u = dL/dy (N, n) to dL/dx, dL/dW and dL/db, which have the shapes of x, W and b."""
     # BEGIN SOLUTION
     x, W = cache
     if WEIGHTS == "in_out":
@@ -30,7 +30,7 @@ def dense_backward(u, cache):
 
 
 def activate(z):
-    """Map z (N, n) to phi(z) and a cache."""
+    """Map z (N, n) to gain phi(z), and return it with a cache."""
     # BEGIN SOLUTION
     if ACTIVATION == "relu":
         return GAIN * np.maximum(z, 0), z
@@ -71,7 +71,7 @@ def targets(z, labels):
 
 # END SOLUTION
 def cross_entropy(z, labels):
-    """Map logits z (N, C), labels (N,) of integers 0..C-1 to loss and cache; `loss` is a NumPy number of z's dtype."""
+    """Map logits z (N, C) and labels (N,) in 0..C-1 to the loss, a NumPy number of z's dtype, and a cache."""
     # BEGIN SOLUTION
     each = -(targets(z, labels) * log_softmax(z)).sum(axis=1)
     return each.mean() if LOSS == "mean" else each.sum(), (z, labels)
@@ -88,7 +88,7 @@ def cross_entropy_backward(u, cache):
 
 
 def network(x, params):
-    """Map x (N, d), params [W1, b1, W2, b2, ...] to logits (N, C) and a cache: dense, activate, dense, ..., dense."""
+    """Map x (N, d) and params [W1, b1, ...] to logits (N, C), by dense, activate, dense, ..., dense, and a cache."""
     # BEGIN SOLUTION
     caches = []
     for i in range(0, len(params), 2):
@@ -132,7 +132,7 @@ def gradients_in_parts(x, labels, params, size):
 
 
 def twice(x, W, b):
-    """Map x (N, n), W (n, n), b (n,) to y and a cache: one dense layer used twice, dense(activate(dense(x)))."""
+    """Return y and a cache for x (N, n), W (n, n) and b (n,): y = dense(activate(dense(x))) with the same W and b."""
     # BEGIN SOLUTION
     z, first = dense(x, W, b)
     a, middle = activate(z)
@@ -142,7 +142,7 @@ def twice(x, W, b):
 
 
 def twice_backward(u, cache):
-    """Map u (N, n) to dL/dx, dL/dW, dL/db."""
+    """Map u (N, n) to dL/dx, dL/dW and dL/db."""
     # BEGIN SOLUTION
     first, middle, last = cache
     da, dW2, db2 = dense_backward(u, last)

@@ -49,7 +49,7 @@ def conv(x, W, b, stride, pad):
 
 
 def conv_backward(u, cache):
-    """Map u, of the shape of y, to dL/dx, dL/dW, dL/db."""
+    """Map u, of the shape of y, to dL/dx, dL/dW and dL/db."""
     # BEGIN SOLUTION
     X, V, stride, pad = cache
     u = last(u)

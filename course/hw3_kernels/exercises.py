@@ -21,10 +21,10 @@ Array = Any
 Variant = Mapping[str, Any]
 
 GAINS = tuple(k / 100 for k in range(60, 141) if abs(k - 100) > 4)
-"""Factors of the activation, from which each student's is drawn. The authors' factor 1 is not among them."""
+"""Gains that multiply the activation. Each student's gain is drawn from these; the authors' gain 1 is not included."""
 
 ROOT = 1e-6
-"""Tolerance for roots of kernels: an eigenvalue that rounds to 1e-16 has the root 1e-8."""
+"""Tolerance for roots of kernels: an eigenvalue of 0 that rounds to 1e-16 has the root 1e-8."""
 
 PLAIN = 1e-7
 """Tolerance for an angle that is the arccos of a rounded cosine, which determines it only to 1.5e-8."""

@@ -7,11 +7,11 @@ import numpy as np
 from scipy.special import erf, erfc
 from variant import activation as ACTIVATION  # "relu" or "erf"
 from variant import bias as BIAS  # "drawn": b ~ N(0, 1) at the start; "zero": b = 0 at the start, and trained
-from variant import gain as GAIN  # factor of the activation
+from variant import gain as GAIN  # multiplies the activation
 
 
 def dense(K, Theta, w_std, b_std):
-    """Map K, Theta (N, M) of a layer's inputs to K, Theta (N, M) of its outputs."""
+    """Map K and Theta (N, M) of a layer's inputs to K and Theta (N, M) of its outputs."""
     # BEGIN SOLUTION
     drawn = b_std**2 if BIAS == "drawn" else 0.0
     return w_std**2 * K + drawn, w_std**2 * Theta + w_std**2 * K + b_std**2
@@ -19,7 +19,7 @@ def dense(K, Theta, w_std, b_std):
 
 
 def angles(x1, x2):
-    """Return the angles (N, M), between 0 and pi, of x1 (N, d) and x2 (M, d), which have no zero rows."""
+    """Return the angles (N, M), from 0 to pi, between the rows of x1 (N, d) and of x2 (M, d), none of which is zero."""
     # BEGIN SOLUTION
     n1, n2 = np.linalg.norm(x1, axis=1)[:, None, None], np.linalg.norm(x2, axis=1)[None, :, None]
     a, b = n2 * x1[:, None, :], n1 * x2[None, :, :]

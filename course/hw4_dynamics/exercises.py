@@ -24,7 +24,7 @@ KERNEL = an.kernel(mn.Sequential(mn.Dense(1, b_std=0.5), mn.ReLU(), mn.Dense(1, 
 """The kernel of one-hidden-layer networks, positive definite unless two inputs are equal."""
 
 WEIGHTS = tuple(k / 100 for k in range(30, 301) if abs(k - 100) > 9)
-"""Factors of the loss, from which each student's is drawn. The authors' factor 1 is not among them."""
+"""Weights that multiply the loss. Each student's weight is drawn from these; the authors' weight 1 is not included."""
 
 TIMES = (0.0, 0.3, 4.0, 100.0)
 """Times from the start until little is left to learn, in units of the time scale of the fastest eigenvector."""

@@ -7,7 +7,7 @@ import numpy as np
 from variant import layout as LAYOUT  # of K_test: "test_first" (M, N) or "train_first" (N, M)
 from variant import loss as LOSS  # "mean": 1/(2N) sum |f - y|^2;  "sum": 1/2 sum |f - y|^2
 from variant import trained as TRAINED  # "all" layers of the ensemble, or the "last" one
-from variant import weight as WEIGHT  # factor of the loss
+from variant import weight as WEIGHT  # multiplies the loss
 
 # BEGIN SOLUTION
 LOST = 1e-10  # fraction of the largest eigenvalue; smaller eigenvalues count as rounding errors
@@ -109,14 +109,14 @@ def taken(K, K_test, Theta, Theta_test, t):
 
 
 def ensemble_mean(K, K_test, Theta, Theta_test, y, t):
-    """Return the mean (M, C), at time t, of infinitely many trained networks."""
+    """Return the mean (M, C) of an infinitely wide network's outputs at time t, over its initial weights."""
     # BEGIN SOLUTION
     return taken(K, K_test, Theta, Theta_test, t) @ y
     # END SOLUTION
 
 
 def ensemble_cov(K, K_test, K_prior, Theta, Theta_test, t):
-    """Return the covariance (M, M) of the outputs of these networks at time t, the same for each output."""
+    """Return the covariance (M, M) of each output of an infinitely wide network at time t, over its initial weights."""
     # BEGIN SOLUTION
     A = taken(K, K_test, Theta, Theta_test, t)
     cross = A @ rows(K_test).T

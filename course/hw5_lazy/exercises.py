@@ -1,7 +1,7 @@
 """Define the exercises of assignment 5, with networks from minintk and closed forms from analytic.
 
-The two exponents are measured on the submission itself. `minintk.grade.exponent` adds seeds until the interval
-excludes one of the candidates, so no tolerance has to be chosen.
+The exponents of the width and of alpha are measured on the submission itself. `minintk.grade.exponent` adds seeds until
+the interval excludes one of the candidates, so no tolerance has to be chosen.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Variant = Mapping[str, Any]
 
 ACTIVATIONS = {"tanh": mn.Tanh, "sin": mn.Sin, "erf": mn.Erf}
 GAINS = tuple(k / 100 for k in range(60, 141) if abs(k - 100) > 4)
-"""Factors of the activation, from which each student's is drawn. The authors' factor 1 is not among them."""
+"""Gains that multiply the activation. Each student's gain is drawn from these; the authors' gain 1 is not included."""
 SIZES = (("wide", 4, 3, 7), ("more examples than parameters", 9, 2, 2), ("one example, one neuron", 1, 3, 1))
 
 # --------------------------------------------------------------------------------------------- the right answers
@@ -43,7 +43,7 @@ def vector(W: Array, a: Array) -> Array:
 
 
 def rate(lr: float, N: int, variant: Variant) -> float:
-    """Return the factor of J' (f - y) in a step of gradient descent."""
+    """Return the number that multiplies J' (f - y) in a step of gradient descent."""
     return lr / N if variant["loss"] == "mean" else lr
 
 
@@ -228,9 +228,9 @@ def centred(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
 
 
 def learnt(rng: np.random.Generator, variant: Variant) -> tuple[str, tuple[Any, ...]]:
-    """Return a training run on one example, after which both models fit it.
+    """Return a training run on one example, after which the network and its linearisation fit it.
 
-    The models differ most during training, and agree at the end.
+    Their outputs differ most during training, and agree at the end.
     """
     x, y = problem(rng, 1, 3)
     W, a = parameters(rng, 3, 40)

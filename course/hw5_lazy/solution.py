@@ -6,7 +6,7 @@ You may import only NumPy and SciPy. Never modify the inputs; everything is floa
 import numpy as np
 from scipy.special import erf, stdtrit
 from variant import activation as ACTIVATION  # "tanh", "sin" or "erf"
-from variant import gain as GAIN  # factor of the activation
+from variant import gain as GAIN  # multiplies the activation
 from variant import loss as LOSS  # "mean" or "sum" over the examples
 from variant import norm as NORM  # "rms" or "max" over the examples
 
@@ -151,7 +151,7 @@ def fit(widths, values, confidence):
 
 
 def verdict(low, high, theory, against):
-    """Return "pass" if the whole interval lies within the borders, "fail" if no part of it does, else "undecided"."""
+    """Return "pass" if [low, high] is within |theory - against| / 2 of theory, "fail" if outside, else "undecided"."""
     # BEGIN SOLUTION
     half = abs(theory - against) / 2
     if theory - half < low and high < theory + half:

@@ -36,9 +36,9 @@ Triple = tuple[float, ...]
 PLACES = ("input", "hidden", "output")
 TENSORS = ("0.W", "2.W", "4.W")
 GAINS = tuple(k / 100 for k in range(60, 141) if abs(k - 100) > 4)
-"""Factors of the activation, from which each student's is drawn. The authors' factor 1 is not among them."""
+"""Gains that multiply the activation. Each student's gain is drawn from these; the authors' gain 1 is not included."""
 LAST = 0.1
-"""w_std of the output weights: f starts well below the targets."""
+"""w_std of the output weights, so small that f starts well below the targets."""
 SIZES: dict[str, tuple[int, int, int, int]] = {
     "width 7": (5, 3, 7, 2),
     "width 4": (4, 4, 4, 4),

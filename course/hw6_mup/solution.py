@@ -5,7 +5,7 @@ You may import only NumPy. Never modify the inputs; everything is float64.
 
 import numpy as np
 from variant import convention as CONVENTION  # "plain", "unit" or "one_rate"
-from variant import gain as GAIN  # factor of tanh
+from variant import gain as GAIN  # multiplies tanh
 from variant import optimizer as OPTIMIZER  # "sgd" or "sign"
 from variant import size as SIZE  # "rms" or "abs"
 

@@ -1,4 +1,4 @@
-"""Examine a network: report the regime in which it trains, with confidence intervals, and advise what to do.
+"""Examine a network: report its training regime and measurements with confidence intervals, and advise what to do.
 
 `examine` is `mn.examine`, and `command` is `minintk examine`.  `runs` trains a network next to its linearisation,
 `signals` measures the layers at the start, and `widths` trains networks of other widths.  `judge` computes intervals

@@ -18,9 +18,9 @@ from minintk.spec.parametrization import Parametrization
 def refrozen(net: Network, theta: Array, one: Problem) -> Network:
     """Return `net`, which can have another width, with BatchNorms frozen at theta like those of the problem's network.
 
-    A frozen BatchNorm computes r (z - mean).  On one.x, its output has the deviation s = r / r(z) and the mean m = r
-    (mean(z) - mean).  For another z', r' = s r(z') and mean' = mean(z') - m / r' give the same s and m (or, for other
-    widths, their averages).  A BatchNorm with a single mean and a single r for all features (untrained) keeps them.
+    A frozen BatchNorm computes r (z - mean). On one.x, where z has the deviation 1 / r(z), the output has the deviation
+    s = r / r(z) and the mean m = r (mean(z) - mean).  For another z', r' = s r(z') and mean' = mean(z') - m / r' give
+    the same s and m (at other widths, averages).  An untrained BatchNorm (one mean, one r) keeps them.
     """
 
     def batch(net: Network, theta: Array, name: str, frozen: dict[str, Array]) -> list[Array]:

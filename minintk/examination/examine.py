@@ -31,7 +31,7 @@ FRACTION = 0.25
 WORK, MOST = 1e8, 256
 """Default limits on the multiplications of a forward pass on all examples, and on the number of examples."""
 STEPS, SHARPNESS, CURVED = 8, 5, 3
-"""A stable rate costs as much as STEPS training steps, a sharpness as SHARPNESS stable rates.  CURVED runs have one."""
+"""A stable rate costs as much as STEPS training steps, a sharpness as SHARPNESS rates.  CURVED runs measure one."""
 
 OTHERS = "it again on {} random halves of the examples, as theta is no draw of net.init", "{} others, drawn by net.init"
 MSE = "mean over examples of sum over outputs (f - y)^2 / 2; torch.nn.MSELoss, a mean over {} outputs: rates times {:g}"
@@ -49,8 +49,8 @@ def examine(
         gap = max_t |f_t - f_lin,t| / max_t |f_lin,t - f_0|
 
     The network and its linearisation at theta are trained in the same way, by gradient descent on full batches.
-    Intervals are computed from replicates.  If the statistics of theta are consistent with a draw of `net.init`, these
-    are networks with other initial weights.  Otherwise, they are the same network on random halves of the examples.
+    Intervals are computed from replicates.  If the statistics of theta fit a draw of `net.init`, replicates are
+    networks with other initial weights.  Otherwise, they are the same network on random halves of the examples.
 
     regime : "lazy" if the gap is below 5 %, "rich" if the gap and the movement of the tangent kernel are above 25 %,
     and "between" otherwise.  It is "undecided" if a 95 % interval contains the deciding threshold or runs do not train.

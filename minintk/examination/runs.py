@@ -59,7 +59,7 @@ class Run:
 
     steps : (S,).  loss, loss_linear, gap : (S,).  learned : max |f_lin - f_0| / |y - f_0|.  diverged : True if a loss
     was not finite or ended above ten times its start.  The fields below are then empty, as for a constant kernel.
-    at : (K,), steps of the measured kernels and rates 2/lambda_max of J S J' L''.  sharpness : at the start and end.
+    at : (K,), the steps at which kernels and rates 2/lambda_max of J S J' L'' were measured. sharpness : at both ends.
     """
 
     steps: Host

@@ -4,7 +4,7 @@ For each layer with weights, h is the output and x is the input.
 
     size     rms of h over examples and features
     gain     rms of h / rms of x
-    dead     share of features of x that are equal for all examples (and pixels); None for layers on the inputs
+    dead     share of features of x that are equal for all examples (and pixels); None for layers that read the inputs
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def rms(a: Any) -> float:
 
 
 def signals(net: Network, theta: Array, x: Array) -> tuple[dict[str, Signal], float]:
-    """Return the signal of every layer with weights, and the multiplications of a forward pass per example."""
+    """Return the signal of every layer with weights, and the number of multiplications per example in one pass."""
     inputs = {t.name for t in net.layout.tensors if t.role.place == "input"}
     found, work = dict[str, Signal](), 0.0
     for name, (before, after) in trace(net, theta, x).items():

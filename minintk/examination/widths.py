@@ -2,8 +2,8 @@
 
     gap = A n^b,    n* = (0.05 / A)^(1/b)
 
-The gaps of a few seeds at three widths are fitted by `power_law`.  The bootstrap fits give the interval of n*.  No n*
-is reported if this interval spans more than a factor of 4, or if b could be positive.
+The gaps of a few seeds at three widths are fitted by `power_law`.  Bootstrap fits give the interval of n*.  No n* is
+reported if this interval spans more than a factor of 4, or if b could be positive.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ def narrowest(spec: s.Layer) -> int:
 
 @dataclass(frozen=True, eq=False)
 class WidthLaw:
-    """The gap against width, with gaps[i] : (S,) at widths[i].
+    """The gap against width, with gaps[i] : (S,) for S seeds at widths[i].
 
     width, widths : widths of the narrowest hidden layer, in the examined network and in those trained.  fit : None if
-    a width was not measured.  needed : the width for 5 %, or None if it is unknown.  why : the reason for None.
+    a width was not measured.  needed : the width for a gap of 5 %, or None if unknown.  why : the reason for None.
     """
 
     parametrization: str

@@ -55,7 +55,7 @@ def faster(layers: BoundChain, spec: s.Sequential, input_shape: Shape, coupled: 
 
 
 def batch_split(layers: BoundChain, spec: s.Sequential, shape: Shape) -> BoundChain:
-    """Return the chain with faster layers.  Those on images become one `SplitBatch` if any of them has weights."""
+    """Return the chain with faster layers.  The first ones, on images, become one `SplitBatch` if any has weights."""
     before, count, numbers = shape, 0, 0
     while count < len(layers.layers) and len(shape) > 1:
         after = out_shape(spec.layers[count], shape)

@@ -1,9 +1,9 @@
 """Compile loops with Numba, and cache them on disk with a checksum of all bytes (`pip install minintk[fast]`).
 
 Numba does not verify its cache, so a damaged file causes obscure errors or a crash.  Here each compiled loop has its
-own file, [SHA-256 of (key, code)] [code].  A loop whose file does not match is compiled again.  The key includes the
-loop's source, the types of its arguments, Numba's version and the processor, so that other versions and machines do not
-use the file.  If the folder is not writable, a warning appears and each process compiles again.
+own file, [SHA-256 of (key, code)] [code].  A loop whose file does not match its checksum is compiled again.  The key
+includes the loop's source, the types of its arguments, Numba's version and the processor, so that other versions and
+machines do not use the file.  If the folder is not writable, a warning appears and each process compiles again.
 """
 
 from __future__ import annotations

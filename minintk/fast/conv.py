@@ -43,7 +43,7 @@ def summed(work: Callable[[Any], Array], pieces: Sequence[Any]) -> Array:
 
 
 def kernels(parts: Sequence[Patches], x: Array) -> Any:
-    """Return `minintk.fast.numba_loops` if they can run these convolutions of x and pay off, or else None."""
+    """Return the module `minintk.fast.numba_loops` if its loops can run these convolutions and pay off, else None."""
     work = prod(x.shape[:-3]) * sum(patches.work for patches in parts)
     worth = work >= THRESHOLDS.compiled and all(patches.direct for patches in parts) and on_host(array_namespace(x))
     return loops() if worth else None

@@ -5,7 +5,7 @@ pairs       G = sum over pairs of positions p, q of (u_p . v_q) * (m^2 P_p(x) P_
 
 Take N examples, C outputs, p positions, and windows of K inputs and n outputs.  The first way needs N C p K n
 multiplications to form the gradients and N^2 C K n to contract them (N^2 C^2 K n for all output pairs).  The second way
-needs N^2 p^2 (K + C n), which is less for few positions and many channels.  Blocks are seldom larger than cotangents.
+needs N^2 p^2 (K + C n), which is less for few positions and many channels.  Blocks of dW are seldom larger than u.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from minintk.spec.windows import Axis
 from minintk.thresholds import THRESHOLDS
 
 Along = tuple[slice, slice, slice, Axis]
-"""For one axis: some pixels of x, the pixels of u that contribute to them, their weights, and the windows on u."""
+"""For one axis: some pixels of x, the pixels of u that contribute to them, the weights used, and the windows on u."""
 
 
 def remainders(a: Axis) -> list[Along]:

@@ -1,4 +1,4 @@
-"""Compute BatchNorm in loops compiled by Numba, two passes forward and two backward, on all cores for large batches.
+"""Compute BatchNorm in compiled loops, with two passes forward and two backward, on all cores for large batches.
 
     S = sum (x - a),  Q = sum (x - a)^2         mean = a + S/M,  variance = Q/M - (S/M)^2,   y = r (x - mean)
     S = sum u,        Q = sum y u               dx = r (u - S/M - y Q/M)
@@ -99,7 +99,7 @@ class CompiledBatchNorm(BoundBatchNorm):
         return y, CompiledNormJacobian(y, r.reshape((1,) * len(self.shape) + (-1,)), tuple(range(-y.ndim, -1)))
 
     def measured(self, w: Weights, x: Array, loaded: bool = False) -> tuple[Array, Array] | None:
-        """Store the batch's mean and r, (C,), in w and return them, or None if the plain layer must compute y."""
+        """Store the batch's mean and r, (C,), in w and return both. If the plain layer must compute y, return None."""
         if not worth(x, 1 + len(self.shape), loaded) or f"{self.name}.mean" in w:
             return None
         first = x[(0,) * (x.ndim - 1)]

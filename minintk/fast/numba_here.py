@@ -19,7 +19,7 @@ def numba_is_here() -> bool:
 
 
 def with_numba(module: str) -> Any:
-    """Import a module that needs Numba.  Return None without Numba, and warn and return None if it fails to load."""
+    """Import a module that needs Numba.  Return None without Numba.  Warn and return None if loading fails."""
 
     def load() -> Any:
         try:

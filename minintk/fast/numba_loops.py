@@ -22,7 +22,7 @@ VECTOR = 64 if binding.get_host_cpu_features().get("avx512f") else 32
 """Number of bytes in a vector register."""
 
 CHANNELS = 16
-"""The number of channels of a result must be a multiple of this, so that they fill whole vectors in either dtype."""
+"""The number of channels of a result must be a multiple of 16, so that channels fill whole vectors in either dtype."""
 
 TERMS = 4
 """Number of terms per iteration of the innermost loop, which reads the addresses of 16 rows once."""
@@ -36,7 +36,7 @@ def tile(context: Any, item: Any, most: Any, vectors: Any, i: Any, rows: Any, o:
          step: Any, taps: Any, T: Any) -> Any:  # fmt: skip
     """Compute y[r out + c] = z[r first + c] + sum_tk x[taps[t, 0] + r row + k along] W[taps[t, 1] + k wide + c]
 
-    for `rows` <= `most` rows r >= i and the columns c >= o of `vectors` vectors.  item (bytes per number), most and
+    for `rows` <= `most` rows r from i and columns c from o, `vectors` vectors wide.  item (bytes per number), most and
     vectors are constants.  x, W, y, z, step and taps are addresses.  step : (row, along, wide, out, K, first), k < K.
     taps : (T, 2), flat.  Sums stay in registers throughout; a loop over arrays does not guarantee this.
     """
@@ -292,8 +292,8 @@ def add_gradient(product: int, x: Any, frame: Any, before: Any, u: Any, stride: 
 def column_sums(a: Any, shift: Any, b: Any, other: Any, floor: Any, total: Any) -> None:
     """Add (sum_i A_i, sum_i A_i (b_i - other)) to total : (2, L), float64; A = a - shift if b - other > floor, else 0.
 
-    a, b : (M C,), rows of C numbers.  shift, other : (L,), C numbers repeated L / C times; the caller adds the parts.
-    Blocks of 64 terms are summed in the precision of `a`, as accurately as NumPy's pairwise sums.
+    a, b : (M C,), M rows of C numbers.  shift, other : (L,), C numbers repeated L / C times.  total[:, j] sums every (L
+    / C)-th row; the caller adds the L / C parts.  Blocks of 64 terms are summed in the precision of `a`.
     """
     part, L, zero = np.empty((2, shift.size), a.dtype), shift.size, a.dtype.type(0)
     for start in range(0, a.size, 64 * L):

@@ -1,7 +1,7 @@
 """Check a layer's jvp, vjp and gram one by one, and describe the errors of each.
 
 `minintk.testing.check_layer` calls this module when a law is broken.  Its laws relate jvp, vjp and gram, so they cannot
-identify which of them is wrong.  Finite differences of the layer's output can.
+identify which of them is wrong.  Finite differences of the layer's output can identify it.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _written(bound: Bound, args: Sequence[Values], names: Sequence[str]) -> dict
 
 
 def _gram(layer: Layer, shape: Any, parametrization: Parametrization, rng: np.random.Generator) -> list[Finding]:
-    """Compare gram with J J', where J comes from vjp, which is known to be right.  Find the tensor that is wrong."""
+    """Compare gram with J J', where J comes from vjp, which is known to be right.  Name the tensor that is wrong."""
     end = [Flatten()] if len(out_shape(layer, shape)) > 1 else []
     net = Network(Sequential(layer, *end), shape, parametrization)
     theta, x = rng.standard_normal(net.size), rng.standard_normal((3, *shape))

@@ -1,6 +1,6 @@
 """Compare a result with the right one, and describe an error with a sentence and the name of the mistake.
 
-Kind, shape, dtype and NaN are compared first, then the numbers.  Wrong numbers are compared with typical errors.
+Kind, shape, dtype and NaN are compared first, then the numbers.  Wrong numbers are compared with known mistakes.
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ class Assignment:
 
 
 def stream(*words: str) -> np.random.Generator:
-    """Return a generator that is seeded by a hash of the words, so it does not reveal them."""
+    """Return a generator that is seeded by a hash of the words, so that it does not reveal the words."""
     return np.random.default_rng(int.from_bytes(hashlib.sha256("\0".join(words).encode()).digest(), "little"))
 
 

@@ -259,7 +259,7 @@ class _Check:
         return margin(self.right[i]) + 1e-9 * float(np.abs(self.y).max(initial=0.0)) / scale
 
     def guesses(self, i: int, g: Values) -> Iterator[Said | None]:
-        """Yield (cause, sentence) for each known mistake, or None if it does not explain g.  The last always does."""
+        """Yield (cause, sentence) for each known mistake, or None if it does not explain g.  The last is never None."""
         right, tolerance = self.right[i], self.tolerance(i)
         yield explain(g, right, tolerance, self.sizes, self.y.ndim)
         for j in self.where:

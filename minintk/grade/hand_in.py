@@ -19,7 +19,7 @@ COMPLEX = re.compile(r"imag|complex\d*|c(single|double|longdouble)")
 def text_of(path: Path) -> str:
     """Return the file as one script.  In a notebook with marked cells, keep only the definitions of the other cells.
 
-    Their other code, which can print, plot or train, is dropped.  So are a notebook's lines that begin with % or !.
+    The rest of the other cells, which can print, plot or train, is dropped, as are lines that begin with % or !.
     """
     with reading(path, "a script or a notebook, in UTF-8", "save it again") as file:
         text = whole_file(file).decode()

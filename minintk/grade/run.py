@@ -51,7 +51,7 @@ class Graded:
     def text(self) -> str:
         """Describe the errors, one line for each finding with the cases that show it, and then the hint.
 
-        Unwritten functions, files that do not load, and unnamed wrong results are reported only once.
+        Unwritten functions, files that do not load, and wrong results without a known cause are reported only once.
         """
         alike: dict[tuple[str, ...], tuple[str, dict[str, None]]] = {}
         for title, found in self.failures:

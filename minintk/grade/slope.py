@@ -35,7 +35,7 @@ def exponent(
     of a wrong verdict.  rng : default_rng(0) if None.
 
     The interval is Student's, around the fit of `minintk.diagnostics.power_law`, and accounts only for scatter.  A
-    relative correction c / n shifts the exponent by about c / n, so begin at widths where it is small.  Raises
+    relative correction c / n shifts the exponent by about c / n, so begin at widths where c / n is small.  Raises
     ValueError for equal exponents, for a budget below 4 and for measurements that are not positive.
 
     >>> verdict = exponent(lambda n, rng: np.exp(0.2 * rng.standard_normal()) / n, theory=-1.0, against=-0.5)

@@ -4,8 +4,8 @@ On Linux the kernel enforces the sandbox, and nothing inside the process can und
 open files of Python and of the allowed packages, and to write to its own folder.  seccomp blocks the system calls that
 reach other processes, the network or the machine's settings.  https://docs.kernel.org/userspace-api/landlock.html
 
-All systems install a Python audit hook with the same rules.  All but Windows limit CPU time and, except for macOS,
-memory.  The hook explains what is forbidden, but it does not stop native code that reads and writes memory.
+On every system, an audit hook of Python has the same rules.  Except on Windows, CPU time is limited, and memory too,
+except on macOS.  The hook explains what is forbidden, but it does not stop native code that reads and writes memory.
 
 This file runs inside the student's process, so it imports only the standard library.
 """
@@ -142,7 +142,7 @@ CHANGED = ("os.rename", "os.remove", "os.rmdir", "os.truncate", "os.chmod", "os.
 
 
 def finder(packages: Sequence[str]) -> Any:
-    """Return an import hook that raises an explanatory error for modules not in Python or in these packages."""
+    """Return an import hook that refuses, with an explanation, all modules outside Python and these packages."""
     known = frozenset(sys.stdlib_module_names) | {*packages}
     says = f"may not be imported in this assignment: the standard library and {', '.join(packages)} may"
     own = "the grader hands over no variant: write what your handout asks for into your functions"

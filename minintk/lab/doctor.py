@@ -55,7 +55,7 @@ def examine() -> Iterator[Finding]:
 
 
 def package(name: str) -> Finding:
-    """Report a package's version.  It is broken if it does not load, or if it is missing and required."""
+    """Report a package's version.  The package is broken if it does not load, or if it is missing and required."""
     try:
         return name, str(getattr(import_module(name), "__version__", None) or version(name)), False
     except Exception as error:  # extension modules can raise anything
@@ -65,7 +65,7 @@ def package(name: str) -> Finding:
 
 
 def analytic() -> Finding:
-    """Report where Python finds the package `analytic`.  It is broken if it is not the one of this distribution."""
+    """Report where Python finds the package `analytic`.  An `analytic` of another distribution counts as broken."""
     spec, ours = find_spec("analytic"), Path(minintk.__file__).parents[1] / "analytic" / "__init__.py"
     problem = minintk.other_analytic()
     if problem is None and (spec is None or spec.origin != str(ours)):
@@ -74,7 +74,7 @@ def analytic() -> Finding:
 
 
 def gpu() -> Finding:
-    """Report the GPU's free memory, or why no GPU is used.  It is broken if CuPy is installed but unusable."""
+    """Report the GPU's free memory, or why no GPU is used.  The GPU is broken if CuPy is installed but unusable."""
     try:
         free = available_memory(device_namespace("gpu")) / 1e9
     except RuntimeError as error:
@@ -83,7 +83,7 @@ def gpu() -> Finding:
 
 
 def folder(what: str, place: Path) -> Finding:
-    """Report the folder `place`, or its closest existing parent.  It is broken if it is not writable."""
+    """Report the folder `place`, or its closest existing parent.  A folder that is not writable is broken."""
     place = next(one for one in (place, *place.parents) if one.exists())
     try:
         with tempfile.TemporaryFile(dir=place):

@@ -81,7 +81,7 @@ def lift(
 def weighed(
     net: Network, state: Mapping[str, Any], layout: Axes, constants: Collection[str] = ()
 ) -> tuple[Network, Array]:
-    """Return the network and theta from its arrays.  constants : names of arrays that must not be a layer's weights."""
+    """Return the network and theta from `state`.  constants : names of arrays that must not be a layer's weights."""
     pieces, statistics = dict[str, Array](), dict[str, Array]()
     for slot, group in pairs(net, state, layout):
         arrays = {key: turned(array(a), slot.order_of(key), layout) for key, (_, a) in group.items()}

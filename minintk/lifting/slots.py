@@ -57,7 +57,7 @@ class Slot:
     alone: bool
 
     def order_of(self, key: str) -> Any:
-        """Return `order` for arrays whose first axis lists the layer's inputs: not for the bias of a Dense."""
+        """Return `order` for arrays whose first axis lists the layer's inputs, and None for the bias of a Dense."""
         return self.order if key == "weight" or not self.tensors else None
 
     def takes(self, keys: set[str]) -> bool:

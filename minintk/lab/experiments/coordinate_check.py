@@ -7,11 +7,11 @@ Networks of increasing width are trained for a few steps.  Four sizes are measur
     |W|     initial spectral norm, divided by that of spectral muP with w_std = 1   (`minintk.diagnostics.weight_norms`)
     |dW|    spectral norm of the first step, divided by that of spectral muP and, for gradient descent, by |dL/df|
 
-Each size is fitted as A n^b.  The check passes if the interval of b is within `tolerance` of 0 for |h| and |dh| of
-every layer, and not entirely outside for any |dW|.  Initial outputs of the network can be of order n^-1/2, so b < 0 is
-accepted for their |h|.  Features depend on all earlier layers, so |W| and |dW| show which layer is wrong.  |W| depends
-only on the tensor's own initial scale.  If all |W| are right, or with Adam, the first |dW| depends only on the tensor's
-own learning rate.  For gradient descent, it is divided by the size of dL/df, which multiplies all gradients.
+Each size is fitted as A n^b at width n.  The check passes if the interval of b is within `tolerance` of 0 for |h| and
+|dh| of every layer, and not entirely outside for any |dW|.  Initial outputs of the network can be of order n^-1/2, so b
+< 0 is accepted for their |h|.  Features depend on all earlier layers, so |W| and |dW| show which layer is wrong.  |W|
+depends only on the tensor's own initial scale.  If all |W| are right, or with Adam, the first |dW| depends only on the
+tensor's own learning rate.  For gradient descent, it is divided by the size of dL/df, which multiplies all gradients.
 
 For networks with L residual branches, the sizes are fitted as A L^b.  Branches at equal relative depth are compared,
 and |W| and |dW| are divided by the powers of depth in `minintk.spec.parametrization`.
@@ -51,7 +51,7 @@ class Scaling:
     """The scaling with width of one quantity of a layer (h, dh) or a tensor (W, dW): its values, fit and verdict.
 
     values[i] : (S,) at widths[i].  fit : None if a value is zero.  at_most : True if a negative exponent also passes.
-    curves[i] : (S, steps + 1), the values of h and dh after every step.
+    curves[i] : (S, steps + 1), the values after every step, for h and dh only.
     verdict : "pass" if the whole interval of the exponent is within `tolerance` of 0, "fail" if no part of it is.
     """
 
@@ -103,7 +103,7 @@ class CoordinateCheck:
 
     @property
     def verdict(self) -> Outcome:
-        """The verdict: "pass", "fail", or "undecided" if there are too few seeds."""
+        """Return "pass", "fail", or "undecided" if there are too few seeds."""
         wrong = any(row.verdict == "fail" for row in self.rows if row.quantity in ("h", "dh", "dW"))
         if wrong or len(self.diverged) == len(self.widths):
             return "fail"
@@ -112,19 +112,19 @@ class CoordinateCheck:
 
     @property
     def confidence(self) -> float:
-        """The confidence level of every interval."""
+        """Return the confidence level of the intervals."""
         return max((row.fit.confidence for row in self.rows if row.fit), default=0.95)
 
     @property
     def decision(self) -> Verdict:
-        """The verdict as a `Verdict`, with the numbers of seeds and tests and the confidence of the intervals."""
+        """Return a `Verdict` with the numbers of seeds and tests and the confidence of the intervals."""
         text = f"{len(self.rows)} exponents, to be within {self.tolerance:g} of 0; to blame: {self.blame or 'nothing'}"
         seeds = max(len(values) for row in self.rows for values in row.values)
         return Verdict(self.verdict, text, seeds, self.looks, self.confidence)
 
     @property
     def blame(self) -> dict[str, Literal["start", "rate", "start and rate"]]:
-        """The tensors whose initial scale ("start") or learning rate ("rate") is wrong.
+        """Return the tensors whose initial scale ("start") or learning rate ("rate") is wrong.
 
         The result is {} if the check does not fail, or if training diverged at every width and exponents mean nothing.
         """

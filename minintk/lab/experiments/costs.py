@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 WIDTHS, NO_SIZES = {"width", "n", "h", "D", "channels"}, {"seed", "repeat"}
-"""Prior powers: 2 for these widths, 1 for other whole numbers, 0 for other values.  Finished calls adjust them."""
+"""Prior powers: 2 for WIDTHS, 0 for NO_SIZES, 1 for other whole numbers, else 0.  Finished calls adjust the powers."""
 SCATTER, DOUBT = 0.2, 1.0
 """Standard deviations of log seconds around the fit, and of a power p_k around its prior."""
 

@@ -28,7 +28,7 @@ ENSEMBLE_BYTES = 2**31
 def networks(
     spec_of_width: Any, x: Array, widths: Any, parametrization: Parametrization | None
 ) -> tuple[tuple[int, ...], list[Network]]:
-    """Return the widths and one network per width.  Raise an error for invalid widths, or if all sizes are equal."""
+    """Return the widths and one network per width.  Raise an error for invalid widths or equal sizes of theta."""
     if not callable(spec_of_width):
         raise TypeError(f"spec_of_width expects a function, width -> spec, got {spec_of_width!r}")
     check_floating("x", x)
@@ -72,8 +72,8 @@ def initial_thetas(net: Network, x: Array, rng: np.random.Generator, seeds: int)
 def matched(nets: Sequence[Network], widths: Sequence[int]) -> tuple[str, list[Callable[[str], str | None]]]:
     """Return "n" for widths or "L" for depths, and one function per network, name -> name in the shallowest network.
 
-    The names are those of layers and tensors.  Branch ceil(k L / L_0) of L is mapped to branch k of L_0, at the same
-    relative depth.  Other branches have no counterpart (None).
+    The names are those of layers and tensors.  Branch ceil(k L / L_0) of L is mapped to branch k of the shallowest
+    network's L_0, at the same relative depth.  Other branches have no counterpart (None).
     """
     sizes = [len(net.spec) for net in nets]
     blocks = [[i for i, layer in enumerate(net.spec) if isinstance(layer, Residual)] for net in nets]
@@ -95,7 +95,7 @@ def matched(nets: Sequence[Network], widths: Sequence[int]) -> tuple[str, list[C
 
 
 def _counterpart(places: Mapping[int, int] | None, name: str) -> str | None:
-    """Return the name with its position replaced by `places`.  Do not change it without `places` or a position."""
+    """Return the name with its position replaced by `places`, or unchanged without `places` or a position."""
     at, dot, rest = name.partition(".")
     if places is None or not at.isdigit():
         return name

@@ -51,24 +51,24 @@ class Transfer:
 
     @property
     def untrained(self) -> tuple[int, ...]:
-        """The widths at which no rate lowers the loss."""
+        """Return the widths at which no rate lowers the loss."""
         return tuple(n for n, losses in zip(self.widths, self.losses) if np.all(losses == losses[:1]))
 
     @property
     def at_edge(self) -> tuple[int, ...]:
-        """The widths at which the best rate is the smallest or the largest tried.  The optimum may lie beyond it."""
+        """The widths whose best rate is the smallest or the largest tried.  The optimum may be beyond that rate."""
         best = _logs(self.losses).mean(axis=-1).argmin(axis=-1)
         return tuple(n for n, i in zip(self.widths, best) if i in (0, len(self.rates) - 1))
 
     @property
     def spread(self) -> float:
-        """The ratio of the largest to the smallest best rate."""
+        """Return the ratio of the largest to the smallest best rate."""
         best = [optimum.value for optimum in self.optima]
         return max(best) / min(best)
 
     @property
     def regret(self) -> float:
-        """The loss at the best rate of another width, relative to the best loss, for the worst pair of widths.
+        """Return the loss at the best rate of another width, relative to the best loss, for the worst pair of widths.
 
         If a minimum is flat, its position and therefore `spread` are uncertain, but the regret is not.
         """
@@ -135,11 +135,11 @@ def learning_rate_transfer(
 ) -> Transfer:
     """Train networks of these widths at these rates, and find the best rate at each width.
 
-    spec_of_width : a function that returns the spec of width n, or with L residual branches.  It can also return a
-    torch module or a pair (module, {parameter name: learning-rate factor}).  The module keeps the initial weights that
-    torch draws, unless a parametrization is given.  x : (N, *input_shape).  y : (N, C).  rates : at least three,
-    increasing, with the best one in the interior.  optimizer : a class such as `mn.SGD`, `mn.Adam` or `mn.Muon`, or a
-    function of the rate that returns an optimiser or a function network -> optimiser.  steps : full-batch steps.
+    spec_of_width : a function that returns the spec of width n, or the spec with L residual branches.  It can also
+    return a torch module or a pair (module, {parameter name: learning-rate factor}).  The module keeps the initial
+    weights that torch draws, unless a parametrization is given.  x : (N, *input_shape).  y : (N, C).  rates : at least
+    three, increasing, with the best one in the interior.  optimizer : a class such as `mn.SGD`, `mn.Adam` or `mn.Muon`,
+    or a function of the rate that returns an optimiser or a function network -> optimiser.  steps : full-batch steps.
     parametrization : defaults to `SpectralMuP()` for specs.  seeds : networks per width, at least two, with the same
     initial weights at every rate.  rng : draws weights and resamples.  Defaults to numpy.random.default_rng(0).
     progress : True to show a bar with the remaining time on stderr.

@@ -100,7 +100,7 @@ def parametrization(name: str, optimizer: str = "sgd") -> Parametrization:
 
 
 def spec_of_width(name: str, outputs: int, depth: int = 3, activation: str = "tanh") -> Callable[[int], s.Layer]:
-    """Return n -> spec of width n for a coordinate check: `depth` hidden layers, then Dense, w_std = outputs^-1/2.
+    """Return n -> spec of width n for a coordinate check: `depth` hidden layers, then a Dense with w_std outputs^-1/2.
 
     name : "mlp"; "cnn" for 3 x 3 convolutions with n channels and the mean over pixels; "resnet" for residual branches
     of two layers; or "module:function" for your own function.  Raises ValueError for other names.

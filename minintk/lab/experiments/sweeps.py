@@ -68,7 +68,7 @@ class Table:
 
     @property
     def diverged(self) -> np.ndarray[Any, Any]:
-        """A boolean array with the shape of the grid, True for each run that raised FloatingPointError."""
+        """Return a boolean array with the shape of the grid, True for each run that raised FloatingPointError."""
         return np.array([isinstance(result.get(DIVERGED), str) for result in self.results]).reshape(self.shape)
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
@@ -90,12 +90,12 @@ class Table:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The number of values along each axis of the grid."""
+        """Return the number of values along each axis of the grid."""
         return tuple(len(values) for values in self.grid.values())
 
     @property
     def points(self) -> list[Point]:
-        """The grid points {name: value}, one for each run."""
+        """Return the grid points {name: value}, one for each run."""
         return [dict(zip(self.grid, values)) for values in product(*self.grid.values())]
 
     def __repr__(self) -> str:
@@ -126,7 +126,7 @@ def sweep(
     part : (i, n), to make only the calls i, i + n, i + 2 n, ... of this grid.  The result of a missing run is then {},
         and ``results.json`` is not written until all runs are saved.
     executor : any `concurrent.futures.Executor`.  By default, calls run one after the other in this process.
-    progress : True to show a bar with the remaining time on stderr, estimated from finished calls of each size.
+    progress : True to show a bar with the remaining time on stderr, estimated from the finished calls.
 
     A run in which `work` raises FloatingPointError, as `mn.train` does if it diverges, is recorded as {"diverged":
     message}.  If the call contained several runs, each is repeated separately.  Any other error in `work` is raised
