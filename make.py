@@ -22,14 +22,14 @@
     python3 make.py clean               remove caches and build outputs, but not .venv (delete it to start over)
 
 The first run makes a virtual environment in .venv and installs the project and the packages that the command needs.
-Later runs reuse it, and update it if the requirements in pyproject.toml or constraints.txt have changed.  Nothing is
+Later runs reuse .venv, and update it if the requirements in pyproject.toml or constraints.txt have changed.  Nothing is
 installed outside the checkout, so an externally managed Python (PEP 668) is fine.  If Python lacks ensurepip, pip
 installs virtualenv into .bootstrap, and virtualenv makes the environment.  pip's own settings (mirrors, proxies) apply.
 
 .venv contains the versions in constraints.txt.  With these versions, tests fail on warnings.  With other versions,
-warnings are only reported, because deprecations in a library are not this checkout's fault.  Other versions are used by
-`lowest` and `newest` (in .venv-lowest and .venv-newest), if Python is newer than the versions that constraints.txt
-covers, and if pip's index lacks one of the versions.
+warnings are only reported, because deprecations in a library are not this checkout's fault.  `lowest` and `newest` use
+other versions (in .venv-lowest and .venv-newest).  So do the other commands if Python is newer than the versions that
+constraints.txt covers, or if pip's index lacks one of the pinned versions.
 """
 
 # Use only old syntax here. Old versions of Python must parse this file to report that they are too old.
@@ -56,12 +56,12 @@ UNTRIED = (3, 15)  # the first version of Python that constraints.txt does not c
 
 # This warning occurred once for correct products, but in none of 40,000 products with NaN and inf in BLAS's buffers.
 SPURIOUS = "ignore:invalid value encountered in matmul:RuntimeWarning"
-PYTEST = ["-m", "pytest", "-n", "auto", "--maxprocesses=4", "--dist=worksteal"]  # neighbouring tests share fixtures
+PYTEST = ["-m", "pytest", "-n", "auto", "--maxprocesses=4", "--dist=worksteal"]  # tests sharing fixtures stay together
 THOROUGH = "--hypothesis-profile=thorough"  # more random examples; defined in tests/conftest.py
 SITE = ["-m", "sphinx", "-W", "--keep-going", "-q", "-d", "build/doctrees", "docs", "site"]
 AFRESH = ["-c", "import shutil; [shutil.rmtree(name, ignore_errors=True) for name in ('site', 'build/doctrees')]"]
 
-# {command: (extras of pyproject.toml that it needs, Python command lines)}; the last line receives the user's options
+# {command: (extras of pyproject.toml it needs, Python command lines)}; the last one receives the user's options
 COMMANDS: Dict[str, Tuple[List[str], List[List[str]]]] = {
     "verify": ([], [["-m", "minintk", "verify"]]),
     "test": (["test"], [PYTEST]),
@@ -101,7 +101,7 @@ class Failed(Exception):
 def environment() -> Dict[str, str]:
     """Return the environment variables for child processes, without those that make Python look outside .venv.
 
-    Child processes always write bytecode. Otherwise each of the hundreds that the tests start would compile everything.
+    Child processes always write bytecode. Otherwise each of the hundreds that tests start would compile all modules.
     """
     drop = ["PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__"]
     drop.append("PYTHONDONTWRITEBYTECODE")
@@ -125,7 +125,7 @@ def folder(versions: str) -> Path:
 
 
 def venv_python(versions: str = "pinned") -> str:
-    """Return the path of Python in the virtual environment for these versions."""
+    """Return the path of Python in the virtual environment for `versions`."""
     return str(folder(versions) / ("Scripts/python.exe" if os.name == "nt" else "bin/python"))
 
 
@@ -172,7 +172,7 @@ def lower_bounds(extras: List[str]) -> str:
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """Hold a lock while the context is active, so that only one process installs. A killed process loses the lock."""
+    """Hold a lock while the context is active, so that processes install in turn. A killed process loses the lock."""
     with open(str(ROOT / ".venv.lock"), "w") as lock:
         try:
             import fcntl
@@ -184,7 +184,7 @@ def alone() -> Iterator[None]:
 
 
 def create_venv(place: Path) -> None:
-    """Make a virtual environment that contains pip, by the standard library or, if this fails, by virtualenv."""
+    """Make a virtual environment that contains pip, with the module venv or, if this fails, with virtualenv."""
     if call([sys.executable, "-m", "venv", "--clear", str(place)], quiet=True) == 0:
         return
     if call([sys.executable, "-m", "pip", "--version"], quiet=True) != 0:
@@ -205,7 +205,7 @@ def create_venv(place: Path) -> None:
 def install(extras: List[str], versions: str, options: List[str]) -> bool:
     """Install the project (editable) with these extras. Return True if all versions are those of constraints.txt."""
     place, python = folder(versions), venv_python(versions)
-    started = place / "installing"  # an interrupted run leaves this file; then the next run makes the environment again
+    started = place / "installing"  # if an interrupted run leaves this file, the next run makes the environment again
     if started.exists() or call([python, "-c", "import pip"], quiet=True) != 0:
         say("making a virtual environment in " + place.name)
         create_venv(place)
@@ -230,7 +230,7 @@ def install(extras: List[str], versions: str, options: List[str]) -> bool:
 def ensure(extras: List[str], versions: str, options: List[str]) -> bool:
     """Install the project and these extras if they are missing or outdated. Return True if their versions are pinned.
 
-    If the stamp in the environment is current, do nothing, except for `newest`, which always looks for newer versions.
+    If the environment's stamp is current, nothing is done, except for `newest`, which always looks for newer versions.
     """
     digest = requirements_digest()
     stamp = folder(versions) / ("installed-" + "-".join(["minintk", *extras]))
@@ -259,14 +259,14 @@ def offline(what: str) -> str:
 
 
 def say(text: str) -> None:
-    """Print a message of this script to stderr, so that it does not mix with the output of the commands."""
+    """Print a message of this script to stderr, because stdout is for the output of the commands."""
     print("make.py: " + text, file=sys.stderr, flush=True)
 
 
 def explore(line: List[str], options: List[str]) -> int:
     """Repeat the property tests with new seeds until the time is up, then print how to repeat the failures.
 
-    Hypothesis prints the smallest failing example and stores it in .hypothesis/examples. The next round begins with it.
+    Hypothesis prints the smallest failing example and stores it in .hypothesis/examples. The next round starts there.
     """
     parser = argparse.ArgumentParser(prog="make.py explore", allow_abbrev=False)
     parser.add_argument("--minutes", type=float, default=10.0, help="no round begins later than that")
@@ -317,7 +317,7 @@ def main(arguments: List[str]) -> int:
     except Failed as error:
         say(str(error))
         return 1
-    fatal = ["-W", "error", "-W", SPURIOUS] if pinned else []  # makes warnings fail
+    fatal = ["-W", "error", "-W", SPURIOUS] if pinned else []  # turns warnings into errors
     lines = [[venv_python(versions), *line, *(fatal if line[1:2] == ["pytest"] else [])] for line in lines]
     if command == "explore":
         return explore(lines[-1], options)

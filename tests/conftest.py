@@ -34,7 +34,7 @@ settings.load_profile("fixed")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Raise UsageError if the name of a test contains an address, because it would differ between workers."""
+    """Raise UsageError if the name of a test contains an address, which would differ between workers."""
     if " at 0x" in item.nodeid:
         raise pytest.UsageError(f"{item.nodeid} is named after an address: give the case an id")
 
@@ -57,7 +57,7 @@ def _figures_as_they_are(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown() -> Generator[None, None, None]:
-    """Fail a test that leaves a threshold changed, and restore it. Close figures after each test."""
+    """Fail a test that leaves a threshold changed, and restore the threshold. Close figures after each test."""
     yield
     if (pyplot := sys.modules.get("matplotlib.pyplot")) is not None:
         pyplot.close("all")

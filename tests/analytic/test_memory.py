@@ -126,7 +126,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reas
 
 
 def ratio(case: str) -> float:
-    """Return the growth of memory in a call, relative to its bound."""
+    """Return the growth of memory in a call, relative to the bound."""
     script = textwrap.dedent(SETUP) + textwrap.dedent(case) + 'print(f"{growth / bound:.3f}")\n'
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=1200, check=False)
     assert found.returncode == 0, found.stderr
@@ -151,5 +151,5 @@ def test_a_small_leak_is_found() -> None:
 
 
 def test_a_call_that_takes_more_is_found() -> None:
-    """Negative control: the call allocates an extra array as large as its bound."""
+    """Negative control: the call allocates an extra array as large as the bound."""
     assert ratio(PLANTED) > 1

@@ -90,7 +90,7 @@ def test_images_against_all_pairs_of_pixels(name: str, b_std: float, end: mn.spe
 
 @pytest.mark.parametrize("kind", ["Sum", "Product", "Concat"])
 def test_networks_have_these_kernels_on_average(kind: str) -> None:
-    """Branches that start at the inputs are independent, so networks have these kernels on average at every width.
+    """Branches that start at the inputs are independent, so mean kernels of networks are exact at every width.
 
     Negative control: the check fails on kernels of another combination of the branches.
     """
@@ -116,7 +116,7 @@ def test_networks_have_these_kernels_on_average(kind: str) -> None:
 def test_products_of_branches_with_weights_of_their_own(phis: tuple[mn.spec.Layer, ...], on: str) -> None:
     """Branches need neither end in weights nor have mean 0, because independence is enough.
 
-    Negative control: the check fails on the kernels of their sum.
+    Negative control: the check fails on the kernels of the branches' sum.
     """
     x, first, end = (inputs(3), dense, ()) if on == "vectors" else (images()[:3, :2, :2], conv, (mn.GlobalAvgPool(),))
     branches = [mn.Sequential(first(4), phi) for phi in phis]
@@ -141,8 +141,8 @@ def test_products_of_branches_with_weights_of_their_own(phis: tuple[mn.spec.Laye
 def test_products_on_shared_features_converge_as_one_over_the_width(branches: Any, seen: bool) -> None:
     """The cross terms of Theta, df_1/dw f_2 df_2/dw f_1 for weights w below the product, are of order 1/n.
 
-    Fluctuations of K below the product add terms of the same order. Therefore n (E hatTh - Th) is constant within its
-    error, and not 0 if `seen`.
+    Fluctuations of K below the product add terms of the same order. Therefore n (E hatTh - Th) is the same at both
+    widths within the errors, and not 0 if `seen`.
     """
     x, found = inputs(3), []
     for n in (8, 32):
@@ -211,7 +211,7 @@ DROP = mn.Dropout(0.3)
     ],
 )
 def test_masks_on_images(layers: tuple[mn.spec.Layer, ...]) -> None:
-    """Every pixel of every image has a mask of its own, even if two images are equal."""
+    """Every pixel of every image has its own mask, even if two images are equal."""
     x = images()
     k = an.kernel(mn.Sequential(conv(), *layers, dense(1)))
     truth = image_kernels(k.spec, x)
@@ -288,7 +288,7 @@ def test_networks_with_masks_have_this_kernel_on_average(on: str) -> None:
 
 
 def test_the_algebra_of_kernels() -> None:
-    """Matrices of sums, products and multiples of kernels are those of the kernels' matrices, up to rounding.
+    """Matrices of sums, products and multiples of kernels equal formulas in the kernels' matrices, up to rounding.
 
     Check kernels of vectors and of images, with and without residual blocks.
     """

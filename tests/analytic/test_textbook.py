@@ -37,11 +37,11 @@ R2 = 2**0.5
 
 
 def angle_error(delta: float, K: Array) -> Array:
-    """Return the error of arccos if its argument, K / sqrt(q q'), has error delta.
+    """Return the error of arccos c if c = K / sqrt(q q') is replaced by c' with |c - c'| = delta.
 
-    The error is 0 on the diagonal, where the argument is 1. In the worst case, at c = 1, |arccos c - arccos c'| <=
-    (pi/2) sqrt(2 |c - c'|). Away from c = 1, the error is |c - c'| / sin a. A factor of 5 covers the range where
-    the two bounds are similar.
+    The error is 0 on the diagonal, where c is 1. In the worst case, at c = 1, |arccos c - arccos c'| <=
+    (pi/2) sqrt(2 |c - c'|). Away from c = 1, the error is |c - c'| / sin a, where a = arccos c. A factor of 5 covers
+    the range where the two bounds are similar.
     """
     norm = np.sqrt(np.outer(K.diagonal(), K.diagonal()))
     c = np.clip(K / np.where(norm > 0, norm, 1), -1, 1)
@@ -76,8 +76,8 @@ def bounds(spec: mn.Sequential, x: Array) -> tuple[Array, Array]:
 def check(spec: mn.Sequential, x: Array, within: Any, scales: mn.Sequential | None = None) -> None:
     """Check that K and Theta equal the engine's within bounds relative to sqrt(k(x, x) k(x', x')).
 
-    k is the kernel of `scales` if given. The engine rounds too, so the bounds are doubled. Its Theta of black, pooled
-    images is TINY instead of 0, or 1e-17 beside other images.
+    k is the kernel of `scales` if given. The engine rounds too, so the bounds are doubled. The engine's Theta of black,
+    pooled images is TINY instead of 0, or 1e-17 beside other images.
     """
     both, diagonals = an.kernel(spec).both(x), an.kernel(scales or spec).diag(x)
     for name, mine, engine, d, bound in zip(("K", "Theta"), textbook.nngp_and_ntk(spec, x), both, diagonals, within):
@@ -112,7 +112,7 @@ def chains(draw: st.DrawFn) -> mn.Sequential:
 
 @st.composite
 def rows(draw: st.DrawFn) -> Array:
-    """Draw rows in general position, often with a pair that is equal, opposite, collinear, nearly parallel, or zero."""
+    """Draw rows, often with a second row that is equal, opposite, collinear or nearly parallel to the first, or 0."""
     n, d = draw(st.integers(1, 6)), draw(st.integers(1, 4))
     x = np.random.default_rng(draw(st.integers(0, 2**32 - 1))).uniform(-1.3, 1.3, size=(n, d))
     if n > 2 and draw(st.booleans()):
@@ -144,7 +144,7 @@ def test_float32_stays_float32() -> None:
 
 
 def window(draw: st.DrawFn, shape: tuple[int, ...], make: Callable[..., mn.spec.Layer]) -> mn.spec.Layer | None:
-    """Draw a convolution or pooling with any window, stride and padding, or return None if it does not fit."""
+    """Draw a convolution or pooling with random window, stride and padding. Return None if the layer does not fit."""
     size = st.integers(1, 4)
     layer = make(
         draw(st.tuples(size, size)),
@@ -160,7 +160,7 @@ def window(draw: st.DrawFn, shape: tuple[int, ...], make: Callable[..., mn.spec.
 
 @st.composite
 def image_chains(draw: st.DrawFn, shape: tuple[int, ...] = (3, 4, 3)) -> mn.Sequential:
-    """Draw convolutions, activations and poolings after some ReLUs. The output is flattened, pooled or an image."""
+    """Draw convolutions, activations, and poolings after some ReLUs. The output is flattened, pooled or an image."""
     layers: list[mn.spec.Layer] = []
     for _ in range(draw(st.integers(1, 2))):
         scales = draw(weights())
@@ -181,8 +181,8 @@ ERF_SPREAD = 10.0
 def image_bounds(spec: mn.Sequential) -> tuple[float, float]:
     """Return `bounds` for the largest angle errors, pi/2 sqrt(2 delta), and sums over windows of up to 16 pixels.
 
-    After ReLU, all covariances are positive, so the variance of a mean over k pixels is at least 1/k of theirs. Pooling
-    therefore multiplies relative errors by at most k.
+    After ReLU, all covariances are positive, so the variance of a mean over k pixels is at least 1/k of the pixels'
+    variance. Pooling therefore multiplies relative errors by at most k.
     """
     delta, tau = EPS * (3 + ROUNDINGS), 0.0
     for layer in textbook.chain(spec):
@@ -229,9 +229,9 @@ ENDS = {"flatten": mn.Flatten(), "pool": mn.GlobalAvgPool()}
 
 @pytest.mark.parametrize("end", ENDS)
 def test_images_in_general_position_are_right_to_rounding(end: str) -> None:
-    """Kernels agree with extended precision.
+    """Kernels agree with those in extended precision.
 
-    This includes each pixel with itself, because c = K / sqrt(K K) is then 1 without error.
+    This includes kernels of a pixel with itself, because c = K / sqrt(K K) is then 1 without error.
     """
     spec, x = mn.Sequential(CNN, ENDS[end], mn.Dense(1)), pictures(n=5)
     assert max(image_errors(textbook.nngp_and_ntk(spec, x), image_kernels(spec, x))) < 3e-15
@@ -333,7 +333,7 @@ def test_theta_of_nearly_parallel_rows_keeps_half_of_its_digits(depth: int) -> N
 
 
 def problem(seed: int = 0) -> tuple[Array, Array, Array, Array, Array]:
-    """Return Theta of eight training rows, Theta of three test rows with these, targets, and both outputs at t = 0."""
+    """Return Theta of eight training rows, Theta of three test rows with these eight, targets, and outputs at t = 0."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(11, 4))
     k = an.kernel(mn.Sequential(mn.Dense(9, w_std=R2, b_std=0.1), mn.ReLU(), mn.Dense(1)))

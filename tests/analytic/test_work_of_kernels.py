@@ -45,7 +45,7 @@ def again(x: Array, spec: mn.Sequential) -> tuple[int, int]:
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_images_that_are_mostly_their_mean_do_not_start_again(dtype: Any) -> None:
-    """After centring, rows at angles of 0.03 are as far apart as others.
+    """After centring, rows at angles of 0.03 are far apart, like other rows.
 
     Without centring, all pairs would be too close.
     """
@@ -78,7 +78,7 @@ def test_of_a_symmetric_matrix_one_half_is_computed() -> None:
 def test_rows_that_one_tile_needs_are_not_copied() -> None:
     """If the kernel has few columns (8), x1 is prepared tile by tile.
 
-    If it has many (300), x1 is prepared in one pass.
+    If the kernel has many columns (300), x1 is prepared in one pass.
     """
     x = np.random.default_rng(0).normal(size=(8000, 300)).astype(np.float32)
     kernel = an.kernel(fully_connected(mn.ReLU()))
@@ -114,7 +114,7 @@ def test_a_closed_form_takes_no_quadrature(phi: mn.spec.Layer) -> None:
 
 @pytest.mark.parametrize("phi", [mn.Erf(), mn.Sin(), mn.GELU()], ids=lambda phi: type(phi).__name__)
 def test_what_different_norms_add_is_prepared_once(phi: mn.spec.Layer) -> None:
-    """Interpolations over norms are prepared once for rows of similar norms, and once more for others."""
+    """Interpolations over norms are prepared once for rows of similar norms, and once more for rows of other norms."""
     x = np.random.default_rng(0).uniform(1, 1.1, size=(12, 40))
     kernel = an.kernel(fully_connected(phi))
     kernel.both(x[:6])
@@ -164,7 +164,7 @@ X = np.random.default_rng(0).normal(size=(5, 8, 8, 2))
 
 @pytest.mark.parametrize("phi", [mn.ReLU(), mn.Erf(), mn.GELU(), mn.LayerNorm()], ids=lambda phi: type(phi).__name__)
 def test_an_image_in_strips_is_the_image(phi: mn.spec.Layer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Activations process large images strip by strip. Each strip has its own rows of coefficients."""
+    """Activations process large images strip by strip. Each strip needs other rows of coefficients."""
     kernel = an.kernel(convolutional(phi))
     x, strips = X[:, :5, :5], []
     want = kernel.both(x[:3], x[3:])

@@ -50,13 +50,13 @@ def test_the_kernels_part_alone_stops_it_and_nothing_does_without(name: str) -> 
 def test_without_a_wall_an_attempt_wins() -> None:
     assert attacks.attempt("from_the_root", ALL["from_the_root"], "none") == "the secret"
     assert attacks.attempt("renames_onto_the_victim", ALL["renames_onto_the_victim"], "none") == "the victim is changed"
-    gap = "the secret" if sys.version_info < (3, 14) else ""  # documented; later, readline announces what it opens
+    gap = "the secret" if sys.version_info < (3, 14) else ""  # documented; later, readline announces each file
     assert attacks.attempt("by_readline", ALL["by_readline"], "hook") == gap
 
 
 @pytest.mark.parametrize("name", ["with_realpath_patched", "by_the_c_library"])
 def test_the_solution_cannot_be_run_from_its_folder(name: str, tmp_path: Path) -> None:
-    """A submission cannot run the solution's file. Such a submission scored 100 when only Python code guarded it."""
+    """A submission cannot run the solution's file. When only Python guarded the file, such a submission scored 100."""
     folder = next(COURSE.glob("hw3*"))
     place = {"secret": str(folder / "solution.py")}
     path = tmp_path / "sub.py"

@@ -41,7 +41,7 @@ def graded(folder: Path, text: str, seed: str) -> Grade:
 def test_a_neighbours_solution_earns_nothing_that_its_variant_changes(name: str) -> None:
     """A neighbour's solution earns only the exercises in `SAME`, and half of those in `HALF`.
 
-    Two students always differ in their numbers or in their order of axes. All other choices may agree by chance.
+    The two students always differ in numbers or in the order of axes. All other choices may agree by chance.
     """
     folder = FOLDERS[name]
     assignment, solution = load(folder), (folder / "solution.py").read_text(encoding="utf-8")

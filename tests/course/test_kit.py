@@ -1,4 +1,4 @@
-"""Test that the unpacked Gradescope kit chooses the right variant and file, and that it always writes results.json."""
+"""Test that the unpacked Gradescope kit chooses the right variant and file, and always writes results.json."""
 
 import json
 import re
@@ -59,7 +59,7 @@ def test_the_file_is_chosen_by_what_is_in_it(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "week1.py").write_text(tiny.SOLUTION)
     assert chosen(tmp_path, NAMES).name == "week1.py"
-    # one function is written, the other is still to be
+    # one function is written, the other is not
     half = tiny.STARTER.replace("W, b):\n    raise NotImplementedError", "W, b):\n    return x @ W", 1)
     (tmp_path / "sub" / "week1.py").write_text(half)
     assert chosen(tmp_path, NAMES).name == "week1.py"

@@ -24,7 +24,7 @@ TARGETS = (70, 75, 80, 86, 89, 90)
 
 
 def compiler() -> Any:
-    """Return NVRTC from pip's packages or from the system, or None if it is missing."""
+    """Return NVRTC from pip's packages or from the system, or None if NVRTC is missing."""
     nvidia = find_spec("nvidia")
     places = [Path(place) for place in (nvidia.submodule_search_locations or ())] if nvidia else []
     patterns = "*/lib/libnvrtc.so.*", "*/lib/x86_64/libnvrtc.so.*", "*/bin/nvrtc64*.dll", "*/bin/x86_64/nvrtc64*.dll"
@@ -59,7 +59,7 @@ def compiled(source: str, option: str) -> tuple[str, bytes]:
 
 
 def targets() -> list[int]:
-    """Return the TARGETS that this compiler supports. CUDA 13 has dropped target 70."""
+    """Return the TARGETS that the installed compiler supports. CUDA 13 has dropped target 70."""
     count = ctypes.c_int()
     assert NVRTC.nvrtcGetNumSupportedArchs(ctypes.byref(count)) == 0
     known = (ctypes.c_int * count.value)()
@@ -68,7 +68,7 @@ def targets() -> list[int]:
 
 
 def test_these_are_all() -> None:
-    """Only `offsets` and `gpu_vectors` compile CUDA sources, from `gpu_kernels.source` and `gpu_vectors.source`."""
+    """Besides `arrays`, only `offsets` and `gpu_vectors` compile CUDA sources, from `gpu_kernels` and `gpu_vectors`."""
     call = re.compile(r"\b(?:ElementwiseKernel|raw_kernel|RawKernel|ReductionKernel|RawModule)\(")
     calls = {
         path.relative_to(home.parent).as_posix(): len(call.findall(path.read_text("utf-8")))
@@ -88,7 +88,7 @@ EVERY = (
         if name not in [prepared for prepared, *_ in PREPARED]
     ),
 )
-"""(name, count of numbers, count of constants) of each formula for planes. A single source contains all of them."""
+"""(name, count of numbers, count of constants) of each formula for planes. A single source contains all formulas."""
 
 
 OF_ROWS: tuple[tuple[str, int, int], ...] = (
@@ -102,7 +102,7 @@ OF_ROWS: tuple[tuple[str, int, int], ...] = (
         if form.rows is not FORMS["kinked"].rows
     ),
 )
-"""(name, count of numbers, count of constants) of each formula for vectors. A single source contains all of them."""
+"""(name, count of numbers, count of constants) of each formula for vectors. A single source contains all formulas."""
 
 
 def in_double(ptx: str) -> Counter[str]:
@@ -116,7 +116,7 @@ def in_double(ptx: str) -> Counter[str]:
 def test_planes_compile_for_every_target(dtype: str, tangent: bool) -> None:
     """In float32, only the read-out uses double precision.
 
-    The read-out takes the product of the weights, its products with D and (for the NTK) Theta, and two totals.
+    The read-out takes the product of the weights, its products with D and (for the NTK) with Theta, and two totals.
     """
     for target in targets():
         ptx, code = compiled(gpu_kernels.source(dtype, EVERY, tangent=tangent), f"--gpu-architecture=sm_{target}")

@@ -93,7 +93,7 @@ WRONG: dict[str, Callable[[Array], Any]] = {
 @pytest.mark.parametrize("wrong", WRONG)
 @pytest.mark.parametrize("library", [name for name in LIBRARIES if name != "numpy"])
 def test_agree_tells_wrong_from_right(library: str, wrong: str) -> None:
-    """`agree` fails on each wrong result. These are the negative controls for all tests below."""
+    """`agree` fails on each wrong result. The wrong results are negative controls for the tests below."""
     x = np.arange(1.0, 5.0)
     agree(namespace(library), "float32", lambda to: to(x) * 2)
     with pytest.raises(AssertionError):
@@ -224,7 +224,7 @@ def test_empirical_kernels(xp: Any, dtype: str, model: str, ensemble: int | None
 
 @pytest.mark.parametrize("ensemble", [None, E])
 def test_empirical_kernels_by_blocks(xp: Any, dtype: str, ensemble: int | None) -> None:
-    """Kernels computed in blocks, because of a memory limit, equal those computed at once, and NumPy's."""
+    """Kernels computed in blocks, because of a memory limit, equal kernels computed at once, and equal NumPy's."""
     net, theta, x, x2, _ = data(ensemble=ensemble)
     item, members = np.dtype(dtype).itemsize, ensemble or 1
     layers, widest = net.footprint
@@ -279,7 +279,7 @@ def test_train_leaves_the_callers_arrays_alone(xp: Any) -> None:
 @settings(max_examples=few(12))
 @given(case=cases())
 def test_laws(library: str, case: Case) -> None:
-    """Random networks satisfy all laws of `minintk.testing.check_model`, such as those of adjoints and ensembles."""
+    """Random networks satisfy all laws of `minintk.testing.check_model`, such as the laws of adjoints and ensembles."""
     theta, x = (to_library(a, namespace(library)) for a in (case.theta, case.x))
     testing.check_model(case.net, theta, x, case.rng)
 
@@ -401,7 +401,7 @@ def steps_taken(model: str, ensemble: int | None, batch_size: int | None, steps:
 @pytest.mark.skipif("standin" not in LIBRARIES, reason="counts are the stand-in's")
 @pytest.mark.parametrize(("model", "ensemble", "batch_size"), thinned(product(MODELS, (None, E), (None, 3))))
 def test_a_training_step_does_not_wait(model: str, ensemble: int | None, batch_size: int | None) -> None:
-    """Forty steps synchronise as often as twenty. An ensemble launches few additional kernels.
+    """Forty steps synchronise as often as twenty. An ensemble adds few launches.
 
     In each step, one launch copies the gradients of each of the four weight matrices to their places between the
     gradients of other layers.
@@ -418,7 +418,7 @@ def test_a_training_step_does_not_wait(model: str, ensemble: int | None, batch_s
 def test_kernels_wait_for_their_inputs_only() -> None:
     """The checks of theta and x wait for the device at most once each.
 
-    The computation never waits, no matter how many blocks it takes.
+    The computation never waits, no matter how many blocks there are.
     """
     xp = namespace("standin")
     net, theta, x, _, _ = data()

@@ -192,7 +192,7 @@ def test_steep_activations_and_the_error(xp: Any, dtype: str) -> None:
 
 
 def test_feature_learning_limit(xp: Any, dtype: str) -> None:
-    """Samples are drawn on the host, so they are the same on every device."""
+    """Samples are drawn on the host, so every device uses the same samples."""
     x, x_test, y = regression()
     spec = mn.Sequential(mn.Dense(1, b_std=0.1), mn.Erf(), mn.Dense(1), mn.ReLU(), mn.Dense(2, b_std=0.1))
 
@@ -219,7 +219,7 @@ def test_width_correction(xp: Any, dtype: str) -> None:
 
 @pytest.mark.parametrize("where", [where for where in LIBRARIES if where != "numpy"])
 def test_a_device_takes_no_memory_for_each_core_of_its_host(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A device processes its tiles one after another, so its memory does not depend on the host's cores.
+    """A device processes tiles one after another, so the memory that it needs does not depend on the host's cores.
 
     In an earlier version, 5000 rows in float64 requested 225 GB on a host with 112 cores.
     """

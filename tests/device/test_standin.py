@@ -1,4 +1,4 @@
-"""Test that the stand-in raises the errors that CuPy would raise, because test_device.py relies on them."""
+"""Test that the stand-in raises the errors that CuPy would raise, because test_device.py relies on these errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test that the figures of the notes exist, are small and are used, and that assignments ask for named functions."""
+"""Test that the figures of the notes exist, are small and are used, and that assignments ask for functions in them."""
 
 import ast
 import re

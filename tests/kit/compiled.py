@@ -103,7 +103,7 @@ class Kernel:
             pointers.append(ctypes.c_void_p(a.ctypes.data))
         results = [np.empty(shape, dtype) for _ in outs]
         shared = [k for k, value in enumerate(ins) if any(value is out for out in outs)]
-        for k in shared:  # an input that is also an output shares its memory, as on the GPU
+        for k in shared:  # an input that is also an output shares memory with the output, as on the GPU
             which_out = next(n for n, out in enumerate(outs) if out is ins[k])
             results[which_out][...] = kept[k]
             pointers[k] = ctypes.c_void_p(results[which_out].ctypes.data)
@@ -188,7 +188,7 @@ def block_library(source: str, name: str) -> Any:
 class Blocks:
     """A kernel that is called like a result of `minintk.arrays.raw_kernel`.
 
-    Both orders of the threads, forward and backward, must give the same result.
+    The threads must give the same result in forward and in backward order.
     """
 
     name = "planes"

@@ -21,7 +21,7 @@ WRONG_ON_PURPOSE = "analytic.verify."
 
 @cache
 def load() -> None:
-    """Import every module of both packages, except __main__, conftest and modules that need a missing package."""
+    """Import all modules of minintk and analytic, except __main__, conftest and those that need a missing package."""
     for package in (mn, analytic):
         for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
             if not module.name.endswith(("__main__", "conftest")):

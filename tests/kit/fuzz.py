@@ -24,7 +24,7 @@ LARGE = b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\0\0\0\x80", b"999999999", b
 """Bytes that, read as a size, make a reader request too much memory, or too little."""
 
 MEASURED = 50
-"""Memory is traced only for one in this many files, because reading takes five times as long when traced."""
+"""Number of files of which one is read with traced memory, because reading takes five times as long when traced."""
 
 
 def damaged(content: bytes, draw: random.Random) -> bytes:

@@ -90,7 +90,7 @@ IMAGES: dict[str, tuple[mn.Sequential, tuple[float, ...]]] = {
         (0.0298266172, 0.1745712436, 0.0622954390, 0.3602309062),
     ),
 }
-"""The same entries and sums for infinite convolutional networks on the images XI1, XI2."""
+"""Entries and sums as in VECTORS, for infinite convolutional networks on the images XI1, XI2."""
 
 FLOW = {"train": -0.6057559416, "test": 3.3025667395}
 """Sums of the outputs at time 10 of gradient flow to Y at rate .5, from F0 and F0_TEST. See `dense_erf_dense`.
@@ -143,7 +143,7 @@ NETWORK = {
 "moved": at theta + 0.1."""
 
 CONVOLUTIONAL = {"f": 0.2002681969, "full[0, 0, 0, 0]": 0.0229031781, "full": 0.1918710217}
-"""The same entries and sums for two convolutions with ReLU, GlobalAvgPool and Dense, on the images XI1."""
+"""Entries and sums as in NETWORK, for two convolutions with ReLU, GlobalAvgPool and Dense, on the images XI1."""
 
 SOFTPLUS = 1.404383
 """The scale for which E phi(z)^2 = 1 with Softplus(beta=5) and z ~ N(0, 1) (Geiger et al. 2020)."""
@@ -236,7 +236,7 @@ def largest_rates() -> dict[float, float]:
 def gaussian(kind: str, time: Any, ridge: Any, kernels: Any = None, y: Any = Y) -> tuple[Any, Any]:
     """Return the mean and the covariance on the test inputs after training on the first len(y) inputs with targets y.
 
-    A trained network is f_0 + A (y - f_0(X)), where A = K_tx (K + ridge)^-1 (I - exp(-time ...)).
+    A trained network is f_0 + A (y - f_0(X)), where A = K_tx (K + ridge)^-1 (I - exp(-time (K + ridge))).
     """
     nngp, ntk = kernels or dense_erf_dense()
     k, N = ntk if kind == "ntk" else nngp, len(y)
@@ -275,7 +275,7 @@ Tensors = Sequence[Any]
 
 
 def dense(x: Any, W: Any, b: Any, w_std: float, b_std: float) -> Any:
-    """Return w_std / sqrt(fan_in) x W + b_std b for an array of mpf."""
+    """Return w_std / sqrt(fan_in) x W + b_std b for arrays of mpf."""
     return mp.mpf(w_std) / mp.sqrt(len(W)) * (x @ W) + mp.mpf(b_std) * b
 
 

@@ -1,9 +1,9 @@
-"""Test the guest law: a public call may run inside any other in the same thread, and an exception may end it anywhere.
+"""Test the guest law: a public call may run inside any other in its thread, and an exception may end any call.
 
-A tracer stops the outer call (the host) at its k-th line in `minintk` or `analytic`. It then makes other calls, the
-guests, as a signal handler, a callback or a finalizer would, or raises an error, as a time limit would. This must not
-change the results of host and guests (bit by bit), the number of BLAS threads, the pool's marks and jobs, signal
-handlers, NumPy's settings, or the running threads.
+A tracer stops the outer call (the host) at its k-th line in `minintk` or `analytic`. The tracer then makes other calls,
+the guests, as a signal handler, a callback or a finalizer would, or raises an error, as a time limit would. Guests and
+errors must not change the results of host and guests (bit by bit), the number of BLAS threads, the pool's marks and
+jobs, signal handlers, NumPy's settings, or the running threads.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def settled(before: dict[str, Any], patience: int = 60_000) -> dict[str, Any]:
 INLINED = sys.version_info[:2] in ((3, 12), (3, 13))
 """True on Python 3.12 and 3.13: a tracer's error at the backward jump of an inlined comprehension skips `__exit__`.
 
-Errors of signal handlers do not skip it there.
+Errors of signal handlers do not skip `__exit__` there.
 """
 
 stops: list[str] = []

@@ -1,4 +1,4 @@
-"""Build a small valid file of every kind that the library reads, and name its reader."""
+"""Build a small valid file of every kind that the library reads, and name the reader of the file."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def npy(array: np.ndarray[Any, Any]) -> bytes:
 
 
 def header(text: str) -> bytes:
-    """Return the bytes of a .npy file that contains this header and no data."""
+    """Return the bytes of a .npy file with the header `text` and no data."""
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text) + 1) + text.encode("latin1") + b"\n"
 
 
@@ -94,7 +94,7 @@ KINDS: dict[str, tuple[bytes, Reader]] = {
     "history": (HISTORY, mn.History.load),
     "json": (HISTORY, lambda path: read_json(path, "a result", REMEDY)),
 }
-"""{kind: (content of a valid file, its reader)}."""
+"""{kind: (content of a valid file, reader of the file)}."""
 
 
 def peak(call: Callable[[], Any]) -> int:
@@ -109,8 +109,8 @@ def peak(call: Callable[[], Any]) -> int:
 
 
 def most(size: int) -> int:
-    """Return the number of bytes that a reader may allocate for a file of this size.
+    """Return the number of bytes that a reader may allocate for a file of `size` bytes.
 
-    It is the limit in `minintk.files.reading` plus a constant.
+    The number is the limit in `minintk.files.reading` plus a constant.
     """
     return EXPANSION * size + 4 * CHUNK

@@ -23,7 +23,7 @@ from minintk.training import checkpoints
 
 
 def probe(net: mn.Network, theta: Any) -> Any:
-    """Return four inputs of the network's shape, in the array library of theta."""
+    """Return four inputs for the network, in the array library of theta."""
     x = np.random.default_rng(8).standard_normal((4, *net.input_shape)).astype(str(theta.dtype))
     return to_library(x, array_namespace(theta))
 
@@ -38,7 +38,7 @@ MODELS: dict[str, Callable[[mn.Network, Any], mn.Model]] = {
 
 
 class Fatal(mn.SoftmaxCrossEntropy):
-    """A loss that calls `happens` at its evaluation number `at`."""
+    """A loss that calls `happens` when it is evaluated for the `at`-th time."""
 
     calls = 0
     at: int = -1
@@ -52,7 +52,7 @@ class Fatal(mn.SoftmaxCrossEntropy):
 
 
 def prepare(at: int = -1, happens: Callable[[], None] = lambda: None) -> None:
-    """Make the next run call `happens` at its evaluation number `at` of the loss."""
+    """Make the next run call `happens` when it evaluates the loss for the `at`-th time."""
     Fatal.calls, Fatal.at, Fatal.happens = 0, at, staticmethod(happens)
 
 

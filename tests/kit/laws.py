@@ -384,7 +384,7 @@ def losses(kind: type[Any] = mn.Loss) -> list[Any]:
 
 
 def maps(loss: Any) -> dict[str, Any]:
-    """Return L, dL/df and, if it exists, (d2L/df2) f as functions of f and y."""
+    """Return L, dL/df and, if the loss has a Hessian, (d2L/df2) f as functions of f and y."""
     both = {"value": loss, "cotangent": loss.cotangent}
     smooth = type(loss).hessian is not mn.Loss.hessian
     return both | {"hessian": lambda f, y: loss.hessian(f, y, f)} if smooth else both
@@ -416,7 +416,7 @@ def nan_losses() -> None:
                 f, y = np.array([[0.5], [20.0]]), np.array([[1.0], [-1.0]])
                 (f, y)[spoilt][0] = np.nan
                 got = np.asarray(of(f, y))
-                quiet = name == "hessian" and not (spoilt == 0 and loss.curvature is None)  # it may ignore the NaN
+                quiet = name == "hessian" and not (spoilt == 0 and loss.curvature is None)  # Hessians can ignore NaN
                 bad = np.isnan(got.ravel()[0])
                 assert bad or quiet, f"{loss}, {name} where {'fy'[spoilt]} is NaN: {got.ravel()[0]}"
 

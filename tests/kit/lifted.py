@@ -85,7 +85,7 @@ D = mn.Sequential(mn.Dense(8, b_std=1.0), mn.Tanh(), mn.Dense(8, b_std=1.0))
 
 
 class TwoLayers(torch_standin.Module):
-    """The module out(tanh(inp(x))), which is not a Sequential. Its layers are defined in the given order."""
+    """The module out(tanh(inp(x))), which is not a Sequential. The layers are defined in the order of `defined`."""
 
     def __init__(self, *defined: str) -> None:
         super().__init__()

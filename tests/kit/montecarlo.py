@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 
 
 def within(successes: int, trials: int, p: float) -> bool:
-    """Return False if this number of successes is improbable at p. P(false alarm) is at most 1e-6."""
+    """Return False if `successes` is improbable for success probability p. P(false alarm) is at most 1e-6."""
     low, high = binom.interval(1 - 1e-6, trials, p)
     return bool(low <= successes <= high)
 

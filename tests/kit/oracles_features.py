@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 
 
 def drawn(W: DeferredGaussian, rng: np.random.Generator) -> Array:
-    """Draw a whole matrix W that agrees with all products that it has returned. The other components are N(0, 1)."""
+    """Draw a whole matrix W that agrees with all products that W has returned. The other components are N(0, 1)."""
     outside_q, outside_p = (np.eye(len(a)) - a @ a.T for a in (np.asarray(W.Q), np.asarray(W.P)))
     rest = outside_p @ rng.standard_normal((len(W.P), len(W.Q))) @ outside_q
     return np.asarray(W.WQ @ W.Q.T + W.P @ W.WtP.T @ outside_q + rest)
@@ -75,7 +75,7 @@ def within(law: str, found: Array, error: Array, truth: Any, groups: int = nonli
 
 
 def exponent(widths: tuple[int, ...], means: Array, errors: Array) -> tuple[float, float]:
-    """Return b and its standard error for the fit |mean| = A n^b, by weighted least squares of the logs."""
+    """Return b and the standard error of b for the fit |mean| = A n^b, by weighted least squares of the logs."""
     weight, n = np.abs(means) / errors, np.log(widths)
     A = np.stack([np.ones(len(n)), n], axis=1) * weight[:, None]
     return float(np.linalg.lstsq(A, weight * np.log(np.abs(means)))[0][1]), float(np.linalg.inv(A.T @ A)[1, 1] ** 0.5)

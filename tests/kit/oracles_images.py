@@ -34,7 +34,7 @@ def window(size: int, kernel: int, stride: int, padding: Any) -> list[list[int |
 
 
 def windows(layer: Any, shape: tuple[int, ...]) -> Iterator[tuple[tuple[int, int], list[tuple[Any, Any, int, int]]]]:
-    """Yield (output pixel, [(row, column, i, j) that it reads]) for images of shape (H, W, C)."""
+    """Yield (output pixel, [(row, column, i, j) that the pixel reads]) for images of shape (H, W, C)."""
 
     def pair(value: Any) -> tuple[Any, Any]:
         return value if isinstance(value, tuple) else (value, value)

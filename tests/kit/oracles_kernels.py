@@ -27,7 +27,7 @@ def dual(layer: mn.spec.Layer, q1: Any, q2: Any, k: Any) -> tuple[Any, Any]:
             return mp.mpf(0), at_zero * (at_zero if q1 == q2 else (1 + down) / 2)
         norm = mp.sqrt(q1 * q2)
         c = max(mp.mpf(-1), min(mp.mpf(1), k / norm))
-        # phi(x) = relu(x) - down relu(-x). Use Cho and Saul's J_1 and J_0 at the angle and at its supplement.
+        # phi(x) = relu(x) - down relu(-x). Use Cho and Saul's J_1 and J_0 at the angle a and at pi - a.
         a = mp.acos(c)
 
         def j(a: Any) -> tuple[Any, Any]:
@@ -55,7 +55,7 @@ def dual(layer: mn.spec.Layer, q1: Any, q2: Any, k: Any) -> tuple[Any, Any]:
 def exact_kernels(spec: mn.Sequential, x: Array) -> tuple[list[list[Any]], list[list[Any]]]:
     """Return the NNGP and the NTK of the pairs j >= i of the rows x : (N, d), with DIGITS digits.
 
-    Row i starts at its diagonal. The spec is a chain of Dense layers and activations, in NTK parametrization, with any
+    Row i starts at the diagonal. The spec is a chain of Dense layers and activations, in NTK parametrization, with any
     b_init. The entries of x are not rounded.
     """
     return _exact_kernels(spec, np.asarray(x, np.float64).tobytes(), x.shape, DIGITS)
@@ -162,7 +162,7 @@ def places(size: int, kernel: int, stride: int, padding: Any) -> list[list[int |
 def window_matrices(layer: Any, grid: tuple[int, ...]) -> tuple[list[Array], tuple[int, ...]]:
     """Return ([matrix for each place of the window], grid of the outputs).
 
-    Each 0/1 matrix (output pixels, input pixels) picks the input pixel at its place of the window.
+    Each 0/1 matrix (output pixels, input pixels) picks the input pixel at one place of the window.
     """
 
     def each(value: Any) -> tuple[Any, ...]:
@@ -184,7 +184,7 @@ def window_matrices(layer: Any, grid: tuple[int, ...]) -> tuple[list[Array], tup
 
 
 def each_pixel(matrix: Array, k: Array) -> Array:
-    """Return M K M' for each pair of examples, where k : (N, P, N, P)."""
+    """Return M K M' for each pair of examples, where M is the matrix and K is k : (N, P, N, P)."""
     return np.moveaxis(np.tensordot(matrix, np.tensordot(k, matrix, (3, 1)), (1, 1)), 0, 1)
 
 
@@ -232,7 +232,7 @@ def parts(spec: mn.spec.Layer) -> tuple[mn.spec.Layer, ...]:
 
 
 def through(layers: Any, k: Array, t: Array, grid: Any) -> tuple[Array, Array, tuple[int, ...]]:
-    """Return the NNGP k, the NTK t and the grid of pixels after these layers."""
+    """Return the NNGP k, the NTK t and the grid of pixels after the layers."""
     for layer in layers:
         if isinstance(layer, mn.Sequential):
             k, t, grid = through(layer.layers, k, t, grid)
@@ -281,7 +281,7 @@ def through(layers: Any, k: Array, t: Array, grid: Any) -> tuple[Array, Array, t
 def together(layer: mn.spec.Branches, found: list[Any]) -> tuple[Array, Array, tuple[int, ...]]:
     """Return k, t and the grid of combined branches.
 
-    The branches of a Concat must end in layers with weights. Each branch counts by its last layer's share of the
+    The branches of a Concat must end in layers with weights. The weight of a branch is the last layer's share of all
     features.
     """
     k, t, grid = found[0]

@@ -79,7 +79,7 @@ ROUNDINGS = 60
 
 
 def law_of_passes(phi: mn.spec.Layer, norms: str, dtype: str) -> None:
-    """Compare the kernels k(x) and k(x, y) with NumPy. Unless a row is zero, all steps must be compiled."""
+    """Compare the kernels k(x) and k(x, y) with NumPy's. Unless a row is zero, all steps must be compiled."""
     x, y = inputs(norms, dtype)
     kernel = network(phi)
     with counted() as steps:

@@ -59,7 +59,7 @@ def so_many_cores(count: int) -> Iterator[None]:
 
 
 def ways(kernel: an.Kernel, x: tuple[Array, ...], executors: dict[str, Executor]) -> Iterator[tuple[str, Any]]:
-    """Yield (method, both kernels) for each method of computing them."""
+    """Yield (method, (NNGP, NTK)) for each method of computing the two kernels."""
     for count in (1, 2, 16):
         with so_many_cores(count):
             yield f"{count} cores", kernel.both(*x)

@@ -59,7 +59,7 @@ def dense(draw: st.DrawFn, width: int | None = None, largest: int = 6) -> mn.Den
 def chains(
     draw: st.DrawFn, shape: Shape, depth: int = 2, activations: tuple[mn.spec.Activation, ...] = ACTIVATIONS
 ) -> mn.Sequential:
-    """Draw a chain of layers for inputs of this shape. Containers are nested at most `depth` deep."""
+    """Draw a chain of layers for inputs of shape `shape`. Containers are nested at most `depth` deep."""
     layers: list[mn.spec.Layer] = []
     for _ in range(draw(st.integers(1, 3))):
         kinds = ["activation"]
@@ -92,7 +92,7 @@ def networks(
     activations: tuple[mn.spec.Activation, ...] = ACTIVATIONS,
     parametrizations: tuple[Parametrization, ...] = PARAMETRIZATIONS,
 ) -> mn.Network:
-    """Draw a network with weights and any spec, on vectors or images, in any parametrization."""
+    """Draw a network with weights and a random spec, on vectors or images, in one of `parametrizations`."""
     shape: Shape = draw(st.sampled_from(((1,), (3,), (2, 2, 2))))
     body = draw(chains(shape, activations=activations))
     flat = [] if len(out_shape(body, shape)) == 1 else [mn.Flatten()]
@@ -108,7 +108,7 @@ PADDINGS: tuple[Any, ...] = ("same", "valid", "circular", 1, 2)
 
 @st.composite
 def conv(draw: st.DrawFn, shape: Shape, channels: int | None = None, keeps: bool = False) -> mn.spec.Layer:
-    """Draw a convolution for images or sequences of this shape, with any kernel, stride and padding that fit."""
+    """Draw a convolution for images or sequences of shape `shape`. Padding that does not fit is replaced by "same"."""
     dims = len(shape) - 1
     kernel: Any = tuple(draw(st.integers(1, 4)) for _ in range(dims))
     paddings: tuple[Any, ...] = ("same", "circular") if keeps else (*PADDINGS, ((0, 2),) * dims)
@@ -128,7 +128,7 @@ def conv(draw: st.DrawFn, shape: Shape, channels: int | None = None, keeps: bool
 
 @st.composite
 def pool(draw: st.DrawFn, shape: Shape) -> mn.spec.Layer:
-    """Draw a pooling layer for images or sequences of this shape."""
+    """Draw a pooling layer for images or sequences of shape `shape`."""
     dims = len(shape) - 1
     kind: Any = draw(st.sampled_from((mn.AvgPool, mn.MaxPool)))
     window: Any = tuple(draw(st.integers(1, 3)) for _ in range(dims))
@@ -141,7 +141,7 @@ def pool(draw: st.DrawFn, shape: Shape) -> mn.spec.Layer:
 
 
 def fitting(layer: Any, shape: Shape) -> mn.spec.Layer:
-    """Return the layer, with padding "same" if it does not fit or if a window lies entirely in the padding."""
+    """Return the layer, with padding "same" if another padding does not fit or gives a window outside the image."""
     found: mn.spec.Layer = layer
     try:
         mn.Network(mn.Sequential(layer, mn.Flatten()), shape)

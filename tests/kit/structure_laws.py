@@ -20,7 +20,7 @@ from tests.kit.oracles_kernels import image_errors, image_kernels
 
 @dataclass(frozen=True)
 class Shift(mn.spec.Layer):
-    """The layer y = x + b, written as in a user's code. It adds b_std^2 to Theta and to K."""
+    """The layer y = x + b, written as in a user's code. The layer adds b_std^2 to Theta and to K."""
 
     b_std: float
 

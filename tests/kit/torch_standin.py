@@ -1,4 +1,4 @@
-"""Define stand-ins for torch.nn's modules. They have names, options, children and tensors, but compute nothing."""
+"""Define stand-ins for torch.nn's modules, which have names, options, children and tensors, but compute nothing."""
 
 from __future__ import annotations
 

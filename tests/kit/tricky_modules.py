@@ -14,7 +14,7 @@ V, IMAGE = (8,), (8, 8, 3)
 
 
 def net(forward: Callable[[Any, Any, Any], Any], **parts: Make) -> Make:
-    """Return a function that builds a module with these submodules and this forward(module, x, torch)."""
+    """Return a function that builds a module with the submodules `parts` and the given forward(module, x, torch)."""
 
     def make(torch: Any) -> Any:
         model = type("Net", (torch.nn.Module,), {"forward": lambda self, x: forward(self, x, torch)})()
@@ -62,12 +62,12 @@ def images(forward: Callable[[Any, Any, Any], Any], features: int = 384, **more:
 
 
 def chain(*parts: Make) -> Make:
-    """Return a function that builds a torch.nn.Sequential of these parts."""
+    """Return a function that builds a torch.nn.Sequential of `parts`."""
     return lambda torch: torch.nn.Sequential(*[part(torch) for part in parts])
 
 
 def nn(name: str, *args: Any, **options: Any) -> Make:
-    """Return a function that builds the torch.nn module of this name."""
+    """Return a function that builds the torch.nn module called `name`."""
     return lambda torch: getattr(torch.nn, name)(*args, **options)
 
 

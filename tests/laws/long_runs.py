@@ -49,7 +49,7 @@ def computed(folder: Path) -> int:
 
 
 class Noted(mn.MeanSquared):
-    """A loss that records its evaluations."""
+    """A loss that records each evaluation."""
 
     def __call__(self, f: Array, y: Array) -> Array:
         note()
@@ -101,7 +101,7 @@ def kernel(folder: Path) -> None:
 
 
 def run(kind: str, folder: Path, starters: int = 1) -> None:
-    """Start or resume the run of this kind, as one of `starters` processes, and complete it."""
+    """Start or resume the run of this kind, as one of `starters` processes, until the run is complete."""
     os.environ.update({HOME: str(folder), STARTERS: str(starters)})
     {"fit": fit, "sweep": sweep, "store": kernel}[kind](folder)
 

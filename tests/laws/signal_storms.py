@@ -31,7 +31,7 @@ HANG = 60
 
 
 def limited(host: Callable[[], Any]) -> Any:
-    """Call the host. Only inside this call do time limits raise an error."""
+    """Call the host. Time limits raise an error only inside this call."""
     return host()
 
 
@@ -104,7 +104,7 @@ def storms(count: int, seed: int) -> Counter[str]:
                 again = draw.choice(list(all_hosts))
                 if all_hosts[again]() != right[again]:
                     seen[f"wrong bits of the next call: {again}, after {name}"] += 1
-                parallel(abs, [0, 1])  # a call of `parallel` repairs the state, and some hosts do not call it
+                parallel(abs, [0, 1])  # a call of `parallel` repairs the state, and some hosts never call `parallel`
                 np.seterr(**before["errors"])  # an exception inside errstate.__exit__ leaves NumPy's settings changed
                 for what in settled(before):
                     seen[f"wrong: {what} changed by {name}"] += 1

@@ -1,4 +1,4 @@
-"""Compare mean kernels of finite networks with infinite-width kernels, and training with its closed form."""
+"""Compare mean kernels of finite networks with infinite-width kernels, and training with the closed form."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_training_the_linearised_network_is_the_closed_form(case: Case) -> None:
     """For squared loss, `train` on Linearized and `gradient_descent` on its kernel agree to 1e-10 in f and theta.
 
     The kernel k is quadratic in J. `gradient_descent` loses directions with eigenvalues below the rounding error of k,
-    tau = eps (N C + 100) |k|. In s steps, they contribute at most sqrt(tau) |y - f_0| lr s / N to theta.
+    tau = eps (N C + 100) |k|. In s steps, these directions contribute at most sqrt(tau) |y - f_0| lr s / N to theta.
     """
     net, x, y, theta0 = case.net, case.x, case.y, case.theta
     x_test = case.rng.standard_normal((3, *net.input_shape))

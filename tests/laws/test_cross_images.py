@@ -85,7 +85,7 @@ def test_convolutional_networks_have_the_infinite_kernels_on_average(spec: mn.Se
 @pytest.mark.parametrize("parametrization", [mn.Standard(), mn.PyTorch()], ids=repr)
 @pytest.mark.parametrize("name", ["same twice, pooled globally", "residual, projected"])
 def test_in_other_parametrizations(name: str, parametrization: Parametrization) -> None:
-    """Both packages agree on the multipliers and learning rates of a convolution in each parametrization."""
+    """Check mean kernels in other parametrizations, in which convolutions have other multipliers and learning rates."""
     spec = IMAGES[name]
     samples = kernels(spec, X, MEMBERS, parametrization=parametrization)
     for kind, mine, expected in zip(("NNGP", "NTK"), samples, infinite(spec, X, parametrization), strict=True):
@@ -107,7 +107,7 @@ def test_on_sequences(spec: mn.Sequential) -> None:
 
 
 def test_black_borders() -> None:
-    """In both packages, a window of black pixels gives variance 0 if the layer has no bias."""
+    """In minintk and in analytic, a window of black pixels gives variance 0 if the layer has no bias."""
     x = X.copy()
     x[:, :, :3] = 0
     x[1] = 0
@@ -224,7 +224,7 @@ def test_deep_networks_approach_the_infinite_kernels_as_one_over_channels(layers
     edges = infinite(deep(1, *layers, mn.AvgPool(2, stride=1, padding="same")), few)  # another network's kernels
 
     def excess(expected: tuple[Array, Array]) -> float:
-        """Return the largest ratio of |z| to its limit, which allows for an error of 0.5 % of the kernel."""
+        """Return the largest ratio of |z| to the limit, which allows for an error of 0.5 % of the kernel."""
         worst = 0.0
         for n, m, k in zip(narrow, wide, expected, strict=True):
             samples = 2 * m - n

@@ -1,4 +1,4 @@
-"""Test the laws of losses for every subclass of `Loss`. A new loss needs no test of its own."""
+"""Test the laws of losses for every subclass of `Loss`. A new loss needs no other test of these laws."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def refuses(loss: Any, seed: int) -> None:
 
 
 def raises(error: type[Exception], words: str, call: Callable[..., Any], *arguments: Any) -> None:
-    """Check that the call raises this error with these words."""
+    """Check that the call raises `error`, and that the message contains `words`."""
     try:
         call(*arguments)
     except error as found:

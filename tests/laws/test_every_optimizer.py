@@ -1,4 +1,4 @@
-"""Test the laws of optimisers for every subclass of `Optimizer`. A new optimiser needs no test of its own.
+"""Test the laws of optimisers for every subclass of `Optimizer`. A new optimiser needs no other test of these laws.
 
 The tests fail for an optimiser with a required argument that `make` does not set. Add such an argument to `make`.
 """
@@ -156,7 +156,7 @@ def decays(kind: Any) -> None:
 
 
 def scales_tell(kind: Any) -> None:
-    """Check that each scale multiplies the step of its parameter, and that `train` uses the optimiser's rule.
+    """Check that each scale multiplies the step of one parameter, and that `train` uses the optimiser's rule.
 
     The rule "sgd" is for steps that are linear in the gradient. Other rules are for steps that do not depend on the
     gradient's size.
@@ -274,7 +274,7 @@ class Right(mn.SGD):
 
 
 class Shared(Right):
-    """An optimiser that divides the gradient by its norm over all members."""
+    """An optimiser that divides the gradient by the norm over all members."""
 
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
         super().step(theta, gradient / np.linalg.norm(gradient), memory, scales)

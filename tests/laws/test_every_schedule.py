@@ -1,4 +1,4 @@
-"""Test the laws of schedules for every subclass of `Schedule`. A new schedule needs no test of its own."""
+"""Test the laws of schedules for every subclass of `Schedule`. A new schedule needs no other test of these laws."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BAD: dict[str, list[Any]] = {
 
 
 def make(kind: Any) -> Iterator[Any]:
-    """Yield schedules in which one argument has a value in WAYS. Others have their default or, if none, the first."""
+    """Yield schedules in which one argument has a value in WAYS. Others have the default or the first value."""
     strange = [f.name for f in fields(kind) if f.init and f.type not in WAYS]
     assert not strange, f"write how to make a {kind.__name__}: {strange} in test_every_schedule.WAYS"
     first = {f.name: WAYS[str(f.type)][0] for f in fields(kind) if f.init and f.default is MISSING}

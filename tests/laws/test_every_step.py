@@ -28,7 +28,7 @@ from tests.kit.montecarlo import kernels as networks
 
 Array = Any
 AROUND = (Begin, End)
-"""The steps that are added before and after a program. They belong to no layer."""
+"""The steps that are added before and after a program. These steps belong to no layer."""
 
 
 def drawn(shape: tuple[int, ...]) -> Array:
@@ -40,7 +40,7 @@ def drawn(shape: tuple[int, ...]) -> Array:
 
 @cache
 def kernels() -> list[tuple[mn.Sequential, tuple[int, ...], Program]]:
-    """Return (spec, shape of its examples, program) for each layer that has an infinite-width kernel.
+    """Return (spec, shape of an example, program) for each layer that has an infinite-width kernel.
 
     Kernels that warn of an inexact quadrature, e.g. those of ELU and Hardswish, are left out.
     """
@@ -222,7 +222,7 @@ class Beyond(Right):
 
 
 class Lopsided(Right):
-    """A step that scales a pair by a factor of its left row only."""
+    """A step that scales a pair by a factor that depends only on the pair's left row."""
 
     def pairs(self, pairs: Any, row: Any) -> None:
         super().pairs(pairs, row)

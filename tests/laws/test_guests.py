@@ -33,7 +33,7 @@ House = tuple[Host, str, dict[str, tuple[Host, str]]]
 
 @pytest.fixture
 def house(name: str) -> Iterator[House]:
-    """Yield (host of this name, its result, {guest: (call, its result)}). Each result is that of a separate call."""
+    """Yield (host, result of the host, {guest: (call, result of the call)}). Each result is from a separate call."""
     with hosts() as (all_hosts, guests):
         yield all_hosts[name], all_hosts[name](), {guest: (call, call()) for guest, call in guests.items()}
 
@@ -66,7 +66,7 @@ def test_an_exception_leaves_nothing_behind(name: str, house: House) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*THOROUGH, *OTHERS])
 def test_a_guest_changes_nothing_at_many_lines(name: str, house: House) -> None:
-    """Call all guests at every line of the hosts `pool` and `step`, and at up to 2,000 lines of the other hosts."""
+    """Call all guests at every line of the hosts `pool` and `step`, and at up to 2,000 lines of all other hosts."""
     host, right, guests = house
     for k in sample(name, host, 10**9 if name in THOROUGH else 2000 // len(OTHERS)):
         guest_inside(host, right, guests, k)
@@ -197,7 +197,7 @@ def test_marks_that_have_to_be_unset_are_refused() -> None:
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no interval timers")
 @pytest.mark.parametrize("count", [60, pytest.param(1000, marks=pytest.mark.slow)])
 def test_storms_of_signals(count: int) -> None:
-    """Run `signal_storms` in a separate process, which can be killed if it hangs."""
+    """Run `signal_storms` in a separate process, with a limit of 20 minutes."""
     storm = Path(__file__).with_name("signal_storms.py")
     done = subprocess.run(
         [sys.executable, storm, str(count)], capture_output=True, text=True, timeout=1200, check=False

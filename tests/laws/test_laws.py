@@ -106,7 +106,7 @@ def test_examples_do_not_see_each_other(case: Case) -> None:
 
 
 def near(case: Case, size: float = 0.1) -> Array:
-    """Return theta plus Gaussian noise of this standard deviation."""
+    """Return theta plus Gaussian noise of standard deviation `size`."""
     return np.asarray(case.theta + size * case.rng.standard_normal(case.theta.shape))
 
 
@@ -170,7 +170,7 @@ def test_linearized_has_a_constant_jacobian_and_the_value_at_theta0(case: Case) 
 
 @given(cases(), st.floats(1e-3, 1e3))
 def test_linearising_and_centring_commute(case: Case, alpha: float) -> None:
-    """Both orders give alpha J (theta - theta_0).
+    """Centred o Linearized and Linearized o Centred give alpha J (theta - theta_0).
 
     In Centred o Linearized, f(theta_0) is added and subtracted again, with a rounding error.
     """
@@ -228,7 +228,7 @@ smooth_cases = cases(networks(SMOOTH))
 
 @given(smooth_cases, st.sampled_from((0.0, 0.9)))
 def test_relinearising_at_every_step_is_gradient_descent(case: Case, momentum: float) -> None:
-    """At theta = theta_0, f_lin = f and both models have the same J, so the steps are equal bit for bit."""
+    """At theta = theta_0, f_lin = f, and network and linearisation have the same J, so steps are equal bit for bit."""
     lr = stable_rate(case.net, case.theta, case.x)
     iterated = mn.IterativelyLinearized(case.net, case.theta, every=1)
     a, b = (run(model, case.theta, case.x, case.y, lr / 4, SHORT, momentum) for model in (case.net, iterated))

@@ -90,10 +90,10 @@ coupled = convolutional(normalised=True)
 
 @given(cases(coupled))
 def test_batchnorm_in_training(case: Case) -> None:
-    """Check normalisation by the statistics of the batch, and its derivative. Such a network has no kernel.
+    """Check networks that normalise by the batch's statistics, and their derivatives. Such networks have no kernel.
 
-    If all examples have equal inputs of BatchNorm, e.g. after a LayerNorm over one channel, its outputs are 0 for any
-    theta. Then J can consist of rounding errors only, and tolerances relative to |J| are meaningless.
+    If BatchNorm has equal inputs, e.g. after a LayerNorm over one channel, J may consist only of rounding errors.
+    Then tolerances relative to |J| are meaningless, so such cases are skipped.
     """
     x = case.rng.standard_normal((6, *case.net.input_shape))
     J = case.net.linearize(case.theta, x)[1].dense()
@@ -108,7 +108,7 @@ def test_batchnorm_in_training(case: Case) -> None:
 @settings(max_examples=few(25))
 @given(cases(coupled))
 def test_batchnorm_calibrated(case: Case) -> None:
-    """Check the laws for a calibrated network. On its calibration batch, it equals the uncalibrated network."""
+    """Check the laws for a calibrated network. On the calibration batch, this network equals the uncalibrated one."""
     batch = case.rng.standard_normal((7, *case.net.input_shape))
     frozen, f = case.net.calibrate(case.theta, batch), case.net(case.theta, batch)
     tolerance = testing.roundings(case.net, case.theta, batch) * (1 + float(np.abs(f).max()))

@@ -63,7 +63,7 @@ def networks(draw: st.DrawFn) -> mn.Network:
 
 
 def padded(case: Case) -> Array:
-    """Return the batch after turning its first example and the end of its last example into padding."""
+    """Return the batch with padding in place of the first example and of the last position of the last example."""
     x = case.x.copy()
     x[0], x[-1, -1] = 0, 0
     return np.asarray(x)
@@ -127,7 +127,7 @@ RANDOM: dict[str, Any] = {"zeta": mn.Identity(), "scaling": "sqrt", "key_channel
 
 
 def spec(n: int, *, deep: bool = False, **how: Any) -> mn.Sequential:
-    """Build a network with n channels. Its attention acts on the inputs or, if `deep`, between two ReLU layers."""
+    """Build a network with n channels. The attention acts on the inputs or, if `deep`, between two ReLU layers."""
     layer = mn.GlobalSelfAttention(n, w_std=1.3, **({"heads": 2} | how))
     before, after = ([mn.Conv1d(n, 1, w_std=1.2), mn.ReLU()], [mn.ReLU()]) if deep else ([], [])
     mean = mn.MaskedAvgPool() if layer.masked else mn.GlobalAvgPool()
@@ -135,13 +135,13 @@ def spec(n: int, *, deep: bool = False, **how: Any) -> mn.Sequential:
 
 
 def combined(members: int, n: int, how: dict[str, Any]) -> tuple[Array, Array]:
-    """Return samples of 2 k_2n - k_n for both kernels, whose mean has no bias of order 1 / n."""
+    """Return samples of 2 k_2n - k_n for NNGP and NTK. The mean of these samples has no bias of order 1 / n."""
     narrow, wide = kernels(spec(n, **how), X, members), kernels(spec(2 * n, **how), X, members, seed=1)
     return 2 * wide[0] - narrow[0], 2 * wide[1] - narrow[1]
 
 
 def worst(samples: tuple[Array, Array], truth: Any) -> float:
-    """Return the largest |z| of the samples for the true kernels `truth`, divided by its limit."""
+    """Return the largest |z| of the samples for the true kernels `truth`, divided by the limit."""
     upper = np.triu_indices(len(X))
     z = [z_scores(s, np.asarray(k)[upper]) for s, k in zip(samples, truth, strict=True)]
     return float(np.abs(z).max()) / limit(6)
@@ -175,7 +175,7 @@ def test_networks_approach_the_infinite_kernels() -> None:
 
 
 def test_linear_attention_with_random_weights() -> None:
-    """Linear attention is multilinear in its weights, so its mean kernels at any width are those of infinite width."""
+    """Linear attention is multilinear in the weights, so mean kernels at any width are the infinite-width kernels."""
     net = spec(16, heads=4, qk_std=0.8, b_std=0.3, **RANDOM)
     samples, K = kernels(net, X, 3000), np.asarray(an.kernel(net).nngp(X))
     assert worst(samples, an.kernel(net).both(X)) <= 1
@@ -204,7 +204,7 @@ def test_wider_networks_approach_them_too(how: dict[str, Any]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("parametrization", [mn.Standard(), mn.SpectralMuP(), mn.MeanField()], ids=repr)
 def test_in_other_parametrizations(parametrization: Parametrization) -> None:
-    """Check that both packages use the parametrization's multipliers and rates for keys, values and outputs."""
+    """Check that minintk and analytic use the parametrization's multipliers and rates for keys, values and outputs."""
     how = INFINITE["softmax"]
     narrow, wide = (kernels(spec(n, **how), X, 500, n, parametrization) for n in (64, 128))
     for n, m, kind in zip(narrow, wide, ("nngp", "ntk"), strict=True):

@@ -1,6 +1,6 @@
 """Test how learning-rate scales affect tangent kernels at finite and infinite width, kappa, weight decay and errors.
 
-`tests/planted/test_planted.py` runs the laws in `tests/kit/learning_rates.py` with their planted errors.
+`tests/planted/test_planted.py` runs the laws in `tests/kit/learning_rates.py` with the planted errors.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def test_a_kernel_without_the_rates_or_with_other_powers_is_refused(parametrizat
 
 
 def test_deep_networks_tend_to_the_analytic_kernel() -> None:
-    """E J S J' = Theta + c/n + O(1/n^2) at width n, so twice its value at 2 n minus its value at n has no 1/n term.
+    """E J S J' = Theta + c/n + O(1/n^2) at width n, so twice the mean at 2 n minus the mean at n has no 1/n term.
 
     The networks are in muP and have two hidden layers or three residual branches.
     """
@@ -78,9 +78,9 @@ def test_a_kernel_that_is_no_limit_is_refused(parametrization: Any) -> None:
 
 
 def test_the_share_that_vanishes_left_out() -> None:
-    """If the input layer's exponent c is inf, its learning rate is 0, and the rest of the kernel has a limit.
+    """If the input layer's exponent c is inf, the layer's learning rate is 0, and the rest of the kernel has a limit.
 
-    A network without hidden layers has no width, so its kernel needs no limit.
+    A network without hidden layers has no width, so no limit is needed.
     """
     left = mn.ABC((0, 0, 0), (0, 0.5, 0.5), (np.inf, 1, 1))
     k = [an.kernel(law.network(left, n).spec, left).ntk(law.X) for n in (64, 1024)]
@@ -113,7 +113,7 @@ def test_rates_that_are_none_are_refused(rates: Any) -> None:
 
 
 def shrink_exponents(optimizer: Any, widths: tuple[int, ...] = (64, 256, 1024)) -> dict[str, float]:
-    """Return {tensor: b}, if the share of a tensor that ten steps of decay remove scales as n^b with the width n."""
+    """Return {tensor: b}, where the share of a tensor that ten steps of decay remove scales as n^b with the width n."""
     taken: dict[str, list[float]] = {}
     for n in widths:
         net = law.network(mn.SpectralMuP(), n)

@@ -48,7 +48,7 @@ def start() -> Start:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Yield a folder, in memory if possible. Data written before a kill remain even if they are not flushed to disk."""
+    """Yield a folder, in memory if possible. Data written before a kill remain even if not flushed to disk."""
     with TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as name:
         yield Path(name)
 
@@ -75,7 +75,7 @@ def leftovers(folder: Path) -> list[Path]:
 
 
 def wait_for(units: float, folder: Path, at_work: list[Any]) -> None:
-    """Wait until this many more units (which may be fractional) are computed, or a process ends."""
+    """Wait until `units` more units (possibly a fraction) are computed, or a process ends."""
     goal = long_runs.computed(folder) + int(units)
     while long_runs.computed(folder) < goal and all(process.is_alive() for process in at_work):
         sleep(0.001)
@@ -85,7 +85,7 @@ def wait_for(units: float, folder: Path, at_work: list[Any]) -> None:
 @pytest.mark.parametrize("kind", long_runs.UNITS)
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_at_random_moments(kind: str, kills: int, folder: Path, start: Start, unbroken: Unbroken) -> None:
-    """Each process is killed at a random moment. If it finishes before it is killed, the next run uses a new folder."""
+    """Each process is killed at a random moment. If the process finishes first, the next run uses a new folder."""
     want = unbroken(kind)
     folders, killed, rng = [folder / "killed-0"], 0, np.random.default_rng(kills)
     for _ in range(20 * kills):
@@ -114,7 +114,7 @@ def test_killed_at_random_moments(kind: str, kills: int, folder: Path, start: St
 def test_starters_share_the_work(kind: str, starters: int, folder: Path, start: Start, unbroken: Unbroken) -> None:
     """Each unit is computed once, by one of the processes.
 
-    Every process computes some units, because it waits in its first unit until all processes have begun a unit.
+    Every process computes some units, because a process waits in the first unit until all processes have begun a unit.
     """
     shared = folder / "shared"
     together = [start(kind, shared, starters) for _ in range(starters)]
@@ -157,7 +157,7 @@ def test_starters_of_whom_some_are_killed(kind: str, folder: Path, start: Start,
 
 @pytest.fixture
 def full_disk(tmp_path: Path) -> Iterator[Path]:
-    """Mount a file system of 512 KiB in memory and yield its folder. Skip the test if this is impossible."""
+    """Mount a file system of 512 KiB in memory and yield the folder. Skip the test if no file system can be mounted."""
     place, mount = tmp_path / "disk", shutil.which("mount")
     place.mkdir()
     how = [mount or "no mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(place)]

@@ -1,7 +1,7 @@
 """Test that public objects own their arrays, by overwriting the caller's arrays before use.
 
-An object is made from copies of some arrays. Then every copy is overwritten, and the object is used. Its results must
-be those without overwriting. The last test lists callables that, by design, read the caller's data later.
+An object is made from copies of some arrays. Then every copy is overwritten, and the object is used. The results of the
+object must be those without overwriting. The last test lists callables that, by design, read the caller's data later.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ def test_nothing_is_stale(name: str) -> None:
 
 
 class Borrower:
-    """A negative control, which keeps the caller's array and evaluates it later."""
+    """A negative control, which keeps the caller's array and reads this array later."""
 
     def __init__(self, x: Any) -> None:
         self.x = x
@@ -237,5 +237,5 @@ def test_a_borrower_is_found(key: str) -> None:
 
 @pytest.mark.parametrize("function", [mn.train, mn.flow, mn.kernel_flow, mn.kernel_descent, mn.datasets.Dataset])
 def test_what_reads_its_data_while_it_runs_says_so(function: Any) -> None:
-    """Some callables do not copy their data, which can be a file or as large as the memory. Their docstrings say so."""
+    """Some callables do not copy data, which can be a file or very large. The docstrings of such callables say so."""
     assert re.search("read during (the run|use) and not copied", " ".join(function.__doc__.split()))

@@ -23,7 +23,7 @@ DTYPES = "float32", "float64"
 
 @pytest.fixture(scope="module", autouse=True)
 def _blas_with_two_threads() -> Iterator[None]:
-    """Set BLAS to two threads in this thread, as a main program can. Our limits must still hold in other threads."""
+    """Set BLAS to two threads in this thread, as a program can. The library's limits must hold in other threads."""
     before = [(library, library.num_threads) for library in blas_libraries()]
     for library, _ in before:
         library.set_num_threads(2)
@@ -56,7 +56,7 @@ def test_rows_tile_by_tile(name: str, dtype: str, executors: dict[str, Executor]
 
 @pytest.mark.parametrize(("dtype", "alike"), [("float32", True), ("float64", False)])
 def test_rows_by_quadrature(dtype: str, alike: bool, executors: dict[str, Executor]) -> None:
-    """Rows of equal norm share one series of the dual activation. Otherwise, each row has its own series."""
+    """Rows of equal norm share one series of the dual activation. Otherwise, each row has a separate series."""
     x = data(dtype, 210, 5)
     x = x / np.linalg.norm(x, axis=1, keepdims=True) if alike else x
     with blocks_of_one_tile():
@@ -155,7 +155,7 @@ def test_whether_numba_is_loaded_makes_no_difference(executors: dict[str, Execut
     assert all(np.array_equal(a, b) for a, b in zip(apart, kernel.both(x), strict=True))
 
 
-IMAGES_TOO = pytest.param((26, 2, 3, 2), id="images", marks=pytest.mark.slow)  # by default, a planted error tests it
+IMAGES_TOO = pytest.param((26, 2, 3, 2), id="images", marks=pytest.mark.slow)  # planted errors test images by default
 
 
 @pytest.mark.parametrize("shape", [pytest.param((1300, 5), id="rows"), IMAGES_TOO])

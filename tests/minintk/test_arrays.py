@@ -28,7 +28,7 @@ def test_what_is_no_array(other: Any) -> None:
 
 
 def test_mixed_libraries() -> None:
-    """Arrays of two libraries, here NumPy and the stand-in for CuPy, raise TypeError if they are passed in one call."""
+    """Arrays of two libraries, here NumPy and the stand-in for CuPy, raise TypeError if passed in one call."""
     from tests.kit.arrays_under_test import namespace
 
     theirs = namespace("standin").asarray(np.ones(3))
@@ -207,7 +207,7 @@ class Device:
 
 
 class Placed(np.ndarray):
-    """An array with the attribute that names its GPU."""
+    """An array with an attribute that names the array's GPU."""
 
     device: Any = Device(1)
 

@@ -29,7 +29,7 @@ def test_threads_keep_to_the_callers_limit(said: str, count: int, monkeypatch: p
 
 
 def tree(root: Path, files: dict[str, str]) -> str:
-    """Write these files below `root`, and return `root` as text."""
+    """Write `files` below `root`, and return `root` as text."""
     for name, content in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(f"{content}\n")
@@ -53,7 +53,7 @@ V1_CPU = "33 24 0:30 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct"
 )
 @pytest.mark.parametrize("version", [1, 2])
 def test_cores_granted_by_control_groups(version: int, quotas: dict[str, str], count: int, tmp_path: Path) -> None:
-    """A group's quota limits the processes inside it. Quotas are rounded down, but to at least one core."""
+    """A group's quota limits the processes in the group. Quotas are rounded down, but to at least one core."""
     files = {}
     for group, quota in quotas.items():
         if version == 2:

@@ -1,4 +1,4 @@
-"""Test a fork while the pool works: the child can run two items at once, and BLAS regains its threads."""
+"""Test a fork while the pool works: the child can run two items at once, and BLAS regains all threads."""
 
 from __future__ import annotations
 

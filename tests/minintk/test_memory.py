@@ -20,7 +20,7 @@ def forget() -> None:
 
 
 def tree(root: Path, mount: str, groups: str, files: Mapping[str, object]) -> Path:
-    """Write these mounts, groups of this process, and files below `root`, and return `root`."""
+    """Write the table of mounts, the groups of the process, and `files` below `root`, and return `root`."""
     for name, content in {"proc/self/mountinfo": mount, "proc/self/cgroup": groups, **files}.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(f"{content}\n")

@@ -47,7 +47,7 @@ def test_it_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
 def test_hours_of_work_are_named_once(
     first: int, total: int, expected: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The time left is printed once, after ten seconds, if it is an hour or more.
+    """The time left is printed once, after ten seconds, if an hour or more is left.
 
     The estimate uses the work since the start, without that of an earlier process.
     """

@@ -21,7 +21,7 @@ from minintk.threads import parallel, single_threaded_blas
 def blas_threads() -> set[int]:
     """Return thread counts of the BLAS libraries that the pool knows.
 
-    SciPy's own library, loaded later, is not among them.
+    SciPy's own library, which is loaded later, is unknown to the pool.
     """
     return {int(library.num_threads) for library in threads.blas_libraries()}
 
@@ -125,7 +125,7 @@ def test_the_first_error_is_raised(two_cores: None) -> None:
 
 
 def test_a_pool_inside_the_pool_is_a_plain_loop(two_cores: None) -> None:
-    """A pool inside the pool would wait for itself, so it is a plain loop."""
+    """A call of `parallel` inside the pool would wait for itself, so it runs as a plain loop."""
 
     def outer(i: int) -> list[int]:
         return parallel(lambda _: threading.get_ident(), range(3))
@@ -136,7 +136,7 @@ def test_a_pool_inside_the_pool_is_a_plain_loop(two_cores: None) -> None:
 
 @pytest.mark.filterwarnings("error")
 def test_the_callers_error_state_holds_in_the_pool(two_cores: None) -> None:
-    """numpy.errstate applies to one thread. If the pool did not pass it on, an overflow in the pool would warn."""
+    """numpy.errstate applies to one thread. If the pool did not copy the state, an overflow in the pool would warn."""
 
     def overflow(i: int) -> float:
         return float(np.float32(1e38) * np.float32(10.0))
@@ -160,7 +160,7 @@ def test_blas_has_one_thread_inside_and_its_own_again_afterwards(two_cores: None
 
 
 def test_callers_that_overlap_leave_blas_as_it_was(two_cores: None) -> None:
-    """Callers in several threads may leave the block in any order. The limit ends when the last one leaves."""
+    """Callers in several threads may leave the limit's block in any order. The limit ends when the last one leaves."""
     before, entered, leave = blas_threads(), threading.Event(), threading.Event()
 
     def other() -> None:
@@ -189,7 +189,7 @@ def test_arrays_come_back(two_cores: None) -> None:
 
 
 def test_blas_is_given_back_although_a_frame_is_kept() -> None:
-    """The next call lifts the limit that an interrupted one left on BLAS, even if a notebook keeps the traceback."""
+    """The next call lifts the limit that an interrupted call left on BLAS, even if a notebook keeps the traceback."""
 
     def left_early() -> None:
         single_threaded_blas.__enter__(held := single_threaded_blas())
@@ -210,7 +210,7 @@ def test_blas_is_given_back_although_a_frame_is_kept() -> None:
 
 
 def test_many_threads_hold_blas_and_give_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads inside the block always see one BLAS thread, without a lock. In the end BLAS has its threads again."""
+    """Threads that limit BLAS always see one BLAS thread, without a lock. In the end BLAS has all threads again."""
     monkeypatch.setattr(threads, "PATIENCE", 60.0)  # even if a thread that restores is paused for long
     wrong = list[set[int]]()
 
@@ -237,7 +237,7 @@ def test_many_threads_hold_blas_and_give_it_back(monkeypatch: pytest.MonkeyPatch
 
 
 def test_without_patience_a_thread_inside_would_see_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative control: a thread enters while another one is paused in the middle of restoring BLAS's threads."""
+    """Negative control: a thread enters while another thread is paused in the middle of restoring BLAS's threads."""
     restores, inside, right = threading.Event(), threading.Event(), threads.set_threads
 
     def paused(library: Any, count: int) -> None:

@@ -1,4 +1,4 @@
-"""Test that pieces cover the whole work and depend only on its size."""
+"""Test that pieces cover the whole work and depend only on the size of the work."""
 
 from __future__ import annotations
 

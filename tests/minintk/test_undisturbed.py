@@ -126,7 +126,7 @@ print(bool(came), raised == (sys.argv[2] == "raises"), loops() is not None)
 def test_a_signal_in_the_first_use_of_numba(does: str, module: str) -> None:
     """A signal arrives while `module` is imported.
 
-    The handler's exception is raised, or its nested call succeeds, and Numba still loads.
+    An exception in the signal handler is raised, a nested call succeeds, and Numba still loads.
     """
     pytest.importorskip("numba")
     if find_spec("minintk.fast") is None:

@@ -70,7 +70,7 @@ NOT_NUMERICAL = (
 )
 
 ABOUT_FILES = (*(f"tests/project/test_{name}.py" for name in ("literals", "make", "project", "rooms")), "tests/mutants")
-"""Tests of the checkout, not of computed results. They would fail in a copy, or because of a mutant's layout."""
+"""Tests of the checkout, not of computed results. Such tests would fail in a copy, or because of a mutant's layout."""
 
 NEAR_OWN, NEAR_OTHERS = 60, 4  # tests of one file
 NEAR_SECONDS = 12.0  # for the tests of the module's test file, and again for quick tests of all files
@@ -80,7 +80,7 @@ MEMORY = 12 << 30  # bytes of address space for a mutant, so that endless alloca
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result for a mutant (killed, timeout, survived or equivalent), and the test that decided it."""
+    """The result for a mutant (killed, timeout, survived or equivalent), and the test that decided the result."""
 
     key: str
     status: str
@@ -100,7 +100,7 @@ class Copy:
         self.reached: dict[str, dict[str, Any]] = {}
 
     def fill(self, revision: str = "HEAD") -> str:
-        """Copy a commit unless the folder already contains it, and return its abbreviated hash."""
+        """Copy a commit unless the folder already contains the commit, and return the abbreviated hash."""
         commit = subprocess.check_output(["git", "rev-parse", "--short", revision], cwd=ROOT, text=True).strip()
         stamp = self.folder / "commit"
         if not stamp.exists() or stamp.read_text() != commit:
@@ -114,7 +114,7 @@ class Copy:
     def note(self, anew: bool, globs: Sequence[str] = ()) -> None:
         """Record the functions that each test calls.
 
-        The first call runs the whole suite. Later calls run only test files that the map does not contain.
+        The first call runs the whole suite. Later calls run only test files that the record does not contain.
 
         globs : patterns of the test files to run. Defaults to all files.
         """
@@ -231,7 +231,7 @@ class Copy:
     def stage(self, path: str, tests: list[str], with_new: bool) -> tuple[str, str]:
         """Run some tests and return (status, test that failed).
 
-        If `with_new`, tests of the module's test file that the map does not contain run too.
+        If `with_new`, tests of the module's test file that the record does not contain run too.
         """
         only = self.folder / "only.json"
         young = [mirrored(path), path] if with_new else []
@@ -256,7 +256,7 @@ def failures(output: str) -> list[str]:
 
 
 def humble(seconds: float) -> None:
-    """Lower the priority of a child process, limit its memory, and limit its processor time to `seconds`."""
+    """Lower the priority of a child process, limit its memory, and limit the processor time to `seconds`."""
     import resource
 
     os.nice(10)
@@ -312,7 +312,7 @@ def equivalent() -> dict[str, str]:
 
 
 def room(path: str) -> str:
-    """Return the folder of a module, or the module itself if it is in a package's top folder, for the table."""
+    """Return the folder of a module, or the name of a module in a package's top folder, for the table."""
     return Path(path).parent.as_posix() if path.count("/") > 1 else path.removesuffix(".py")
 
 

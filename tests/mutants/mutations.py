@@ -45,7 +45,7 @@ class Mutation:
     """A change of a module, which replaces the bytes from `start` to `end` of the source by `after`."""
 
     path: str  # path of the module, relative to the root of the repository
-    scope: str  # the qualified name of the function or class around it, "" for the module itself
+    scope: str  # the qualified name of the function or class around the change, "" for the module itself
     kind: str
     line: int
     start: int
@@ -68,7 +68,7 @@ class Mutation:
 def mutations(path: str, source: bytes) -> list[Mutation]:
     """Return every mutation of a module, in the order of the source text.
 
-    Some of them do not change the program or are not valid Python (see `valid`).
+    Some mutations do not change the program or are not valid Python (see `valid`).
     """
     starts = [0]
     for row in source.splitlines(keepends=True):
@@ -103,7 +103,7 @@ def valid(mutation: Mutation, source: bytes) -> bool:
 
 
 def lengths_to_find(call: ast.AST) -> Iterator[ast.expr]:
-    """Yield the 1 of each -1 in a.reshape((2, -1)). NumPy infers any negative length, so its mutants are equivalent."""
+    """Yield the 1 of each -1 in a.reshape((2, -1)). NumPy infers any negative length, so mutants are equivalent."""
     if not isinstance(call, ast.Call) or getattr(call.func, "attr", "") != "reshape":
         return
     lengths = list(call.args)
@@ -118,7 +118,7 @@ def lengths_to_find(call: ast.AST) -> Iterator[ast.expr]:
 
 
 def places(node: ast.AST, scope: str) -> Iterator[tuple[str, ast.expr | ast.stmt]]:
-    """Yield the expressions and statements that can be changed, each with its scope."""
+    """Yield the expressions and statements that can be changed, each with the scope around."""
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns", "decorator_list", "type_params", "bases"):
             continue

@@ -1,4 +1,4 @@
-"""Test the mutation tool: its changes, its selection of tests, and its verdicts."""
+"""Test the mutation tool: the changes, the selection of tests, and the verdicts."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_compiled_code_meets_the_tests_of_its_file(copy: Copy) -> None:
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Copy:
-    """Return a copy of a package with one module and one test file, and the map of its tests."""
+    """Return a copy of a package with one module and one test file, and the map of the tests."""
     made = Copy(tmp_path)
     for name, text in {
         "minintk/__init__.py": "",

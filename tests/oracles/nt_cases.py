@@ -101,7 +101,7 @@ def read() -> tuple[list[dict[str, Any]], list[Any], Any]:
 def kernels(spec: Any, standard: bool, x1: Any, x2: Any, rank: int) -> dict[str, Any]:
     """Return {"nngp": f, "ntk": g}, functions that return the kernels of the spec on x1, x2.
 
-    rank : number of axes of the kernels. It exceeds 2 for kernels of pairs of pixels.
+    rank : number of axes of the kernels. The rank exceeds 2 for kernels of pairs of pixels.
     """
     k = an.kernel(spec, mn.Standard() if standard else mn.NTK())
     xs = (x1,) if x2 is None else (x1, x2)

@@ -77,7 +77,7 @@ class Kernel:
 
 
 def recorded(network: Json, x1: Any, x2: Any, options: Json) -> None:
-    """Add a case, unless this network has already been recorded with these options and inputs of these shapes."""
+    """Add a case, unless the network has already been recorded with equal options and with inputs of equal shapes."""
     several = isinstance(x1, tuple | list) or isinstance(x2, tuple | list)
     shapes = "several inputs" if several else (np.shape(x1), None if x2 is None else np.shape(x2))
     more = sorted(k for k, v in options.items() if v is not None and k in ("mask_constant", "pattern", "pos_emb"))
@@ -127,7 +127,7 @@ def of(layer: Any) -> Json:
 
 
 def recorder(name: str, layer: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a stand-in for a layer of stax that records its arguments."""
+    """Return a stand-in for a layer of stax. The stand-in records the arguments of the layer."""
     signature = inspect.signature(layer)
     return lambda *args, **kw: triple({"layer": name, **signature.bind(*args, **kw).arguments})
 
@@ -175,12 +175,12 @@ def run_module(module: str) -> None:
         for cls, name in rng.sample(members, min(len(members), MOST)):
             if time.monotonic() - start < SECONDS:
                 test_now = f"{module}.{cls_name}.{name}"
-                cls(name).run(unittest.TestResult())  # its assertions can fail, because recorders return zeros
+                cls(name).run(unittest.TestResult())  # assertions can fail, because recorders return zeros
         sys.stdout.write(f"{module}.{cls_name}.{test}: {len(members)}, {len(cases) - before} new\n")
 
 
 def built(network: Any, stax: Any) -> Any:
-    """Return the stax triple that a recorded network represents, and leave arguments that are not layers unchanged."""
+    """Return the stax triple that a recorded network represents. Return arguments that are not layers unchanged."""
     if not isinstance(network, dict) or "layer" not in network:
         return network
     rest = {key: value for key, value in network.items() if key != "layer"}
@@ -211,14 +211,14 @@ def save(path: str) -> None:
 
 
 def main(checkout: str, out: str, *modules: str) -> None:
-    """Record the cases, compute their kernels, and save them."""
+    """Record the cases, compute the kernels of each case, and save both."""
     os.environ.update(JAX_PLATFORMS="cpu", NT_NUM_GENERATED_CASES="1000000")
     import jax
     import jax._src.source_info_util
     from jax.interpreters import ad
 
     for name, one in (("source_info_util", jax._src.source_info_util), ("config", jax.config)):
-        setattr(ad, name, getattr(ad, name, one))  # neural-tangents 0.6.5 expects these attributes there
+        setattr(ad, name, getattr(ad, name, one))  # neural-tangents 0.6.5 expects the attributes in `ad`
     import neural_tangents as nt
     from neural_tangents import stax
 

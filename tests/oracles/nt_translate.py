@@ -29,7 +29,7 @@ from minintk.spec.shapes import UnsupportedLayer, out_shape  # noqa: E402
 from tests.oracles.nt_cases import DATA, Gabor, ScaledErf, encode, entries, kernels  # noqa: E402
 
 CLOSE = 1e-8
-"""Kernels agree if their relative difference is below this number."""
+"""Kernels agree if the relative difference is below CLOSE."""
 PLAIN = {"Relu": mn.ReLU, "Abs": mn.Abs, "Gelu": mn.GELU, "Sign": mn.Sign, "Gabor": Gabor, "Sigmoid_like": ScaledErf}
 NAMED = {
     "ABRelu", "Erf", "Sin", "Cos", "Rbf", "Exp", "Gaussian", "Hermite", "Monomial", "RectifiedMonomial",

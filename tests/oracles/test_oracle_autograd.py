@@ -86,7 +86,7 @@ def torch_sigmoid(w: Tensors, x: Array) -> Array:
 
 
 def padded(x: Array, top: int, bottom: int, left: int, right: int) -> Array:
-    """Return x : (N, H, W, C) with zeros around its pixels."""
+    """Return x : (N, H, W, C) with zeros around the pixels."""
     return anp.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)), mode="constant")
 
 

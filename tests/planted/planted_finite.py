@@ -25,7 +25,7 @@ from tests.planted.planting import (
 
 
 def activation(kind: type[mn.spec.Activation], wrong: Pointwise) -> Callable[[Patch], None]:
-    """Plant wrong functions for one activation, and rebuild the networks of the laws with them."""
+    """Plant wrong functions for one activation, and rebuild the networks of the laws with these functions."""
 
     def plant(patch: Patch) -> None:
         def lookup(layer: mn.spec.Layer) -> Pointwise:

@@ -241,7 +241,7 @@ def _(patch: Patch) -> None:
 
 
 ONE = (0, 0, 1, 1)
-"""The place of a result that fills its whole array: pixels start at (0, 0), in steps of (1, 1)."""
+"""The place of a result that fills a whole array: pixels start at (0, 0), in steps of (1, 1)."""
 
 
 def elsewhere(frame: Any) -> Any:

@@ -432,7 +432,7 @@ def _(patch: Patch) -> None:
 
 
 def forgets(*names: str) -> Callable[[Patch], None]:
-    """Plant pickles that contain the default values of these attributes, taken from a new network."""
+    """Plant pickles that contain the default values of the attributes `names`, taken from a new network."""
 
     def plant(patch: Patch) -> None:
         right, new = mn.Network.__getstate__, vars(mn.Network(mn.Dense(1), (1,)))

@@ -275,7 +275,7 @@ def brute_force() -> None:
 
 
 def planted_in_prepare(step: type[Any], change: Callable[[Any], Any]) -> Callable[[Patch], None]:
-    """Apply `change` to the coefficients that `prepare` returns for this kind of step."""
+    """Apply `change` to the coefficients that `prepare` returns for steps of class `step`."""
 
     def plant(patch: Patch) -> None:
         right = steps.prepare

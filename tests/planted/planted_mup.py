@@ -1,4 +1,4 @@
-"""Plant errors in muP's table, the coordinate check's verdict and Muon, and define their laws (see `planted`)."""
+"""Plant errors in muP's table, the coordinate check's verdict and Muon, and define the laws (see `planted`)."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def lengths(power: float) -> Callable[[Patch], None]:
 
 @dataclass(frozen=True)
 class Powers(Parametrization):
-    """A parametrization whose learning rates for SGD are those of another one, raised to a power."""
+    """A parametrization whose learning rates for SGD are those of the parametrization `of`, raised to a power."""
 
     of: Parametrization
     power: float

@@ -11,7 +11,7 @@ from tests.kit.laws import Array, Patch
 
 @dataclass(frozen=True)
 class Planted:
-    """A planted error: its description, the function that plants it, and the law that must fail on it."""
+    """A planted error: its description, the function that plants it, and the law that must fail."""
 
     error: str
     plant: Callable[[Patch], None]
@@ -30,7 +30,7 @@ def planted(error: str, law: Callable[[], None]) -> Callable[[Callable[[Patch], 
 
 
 def change_gradient(patch: Patch, kind: type[Any], wrong: Callable[[Any, Array, Any], None]) -> None:
-    """Make kind.vjp call wrong(J, u, dw) at its end, to change the gradients dw that it has computed."""
+    """Make kind.vjp call wrong(J, u, dw) at the end, to change the gradients dw that kind.vjp has computed."""
     right = kind.vjp
 
     def vjp(self: Any, u: Array, dw: Any) -> Any:
@@ -45,7 +45,7 @@ def change_gradient(patch: Patch, kind: type[Any], wrong: Callable[[Any, Array, 
 def weights_by(patch: Patch, kind: type[Any], parameters: Callable[[Any], Any]) -> None:
     """Plant the gradient dW without the multiplier of the weights.
 
-    parameters : function that returns the parameters of a Jacobian of this kind.
+    parameters : function that returns the parameters of a Jacobian of class `kind`.
     """
 
     def wrong(J: Any, u: Array, dw: Any) -> None:
@@ -81,7 +81,7 @@ def without_weights(patch: Patch, kind: type[Any]) -> None:
 
 
 def multiplier_twice(patch: Patch, bound: type[Any]) -> None:
-    """Plant m^2 for the multiplier m in jvp, vjp and gram. Only a comparison with the outputs detects this error."""
+    """Plant m^2 for the multiplier m in jvp, vjp and gram. Only a comparison with the outputs detects m^2."""
     right = bound.__call__
 
     def call(self: Any, w: Any, x: Array) -> Any:

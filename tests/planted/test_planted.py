@@ -1,4 +1,4 @@
-"""Test that each law fails on its planted error and passes without it."""
+"""Test that each law fails with the planted error and passes without the error."""
 
 from __future__ import annotations
 

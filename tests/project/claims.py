@@ -63,7 +63,7 @@ def fault(evidence: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Compare the claims with the record, or enter new claims into it. Return the exit status."""
+    """Compare the claims with the record, or enter new claims into the record. Return the exit status."""
     record: dict[str, dict[str, str]] = tomllib.loads(RECORD.read_text("utf-8"))
     names = sorted({path.relative_to(ROOT).as_posix() for pattern in FILES for path in ROOT.glob(pattern)})
     found = {name: [*claims(name, (ROOT / name).read_text("utf-8"))] for name in names if name not in LEFT_OUT}

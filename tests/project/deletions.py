@@ -29,27 +29,27 @@ SATELLITES = {
     "examination": ("minintk/examination",),
     "lifting": ("minintk/lifting", "minintk/more_layers"),
 }
-"""{satellite: its folders}. The tests of a folder are in tests/, under the same path."""
+"""{satellite: folders}. The tests of a folder are in tests/, under the same path."""
 
 NEEDED_BY = {"laboratory": "examination"}
-"""{satellite: another satellite that needs it and is therefore deleted with it}."""
+"""{satellite: a satellite that needs the first one, and is therefore deleted too}."""
 
 WHOLE = ("tests/project", "tests/docs", "tests/planted", "tests/mutants", "tests/course", "examples")
-"""Folders that test or demonstrate the whole project, including its satellites. They are always deleted."""
+"""Folders that test or demonstrate the whole project, including its satellites. Such folders are always deleted."""
 
 
 QUIETLY = "-p", "no:cacheprovider", "--ignore=tests/device"
 
 
 def deleted(names: list[str]) -> list[str]:
-    """Return the folders of these satellites and of the satellites that depend on them."""
+    """Return the folders of the satellites `names` and of satellites that depend on these."""
     gone = names + [NEEDED_BY[name] for name in names if name in NEEDED_BY]
     return [folder for name in gone for folder in SATELLITES[name]]
 
 
 @cache
 def imported(path: Path) -> frozenset[str]:
-    """Return the modules that a file imports at its top level, as paths without suffixes."""
+    """Return the modules that a file imports at the top level, as paths without suffixes."""
     found = set()
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ImportFrom) and node.module:

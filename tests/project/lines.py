@@ -30,7 +30,7 @@ vectors on a GPU, two to three times as fast.  The limit of "examination" includ
 examined network."""
 
 DEBT: dict[str, int] = {}
-"""{circle: number of lines by which it may exceed its limit for now}.  The numbers may only decrease."""
+"""{circle: number of lines by which a circle may exceed the limit for now}.  The numbers may only decrease."""
 
 
 def kinds(text: str) -> Counter[str]:
@@ -49,7 +49,7 @@ def kinds(text: str) -> Counter[str]:
 
 
 def circle(path: str) -> str:
-    """Return the circle that contains this file: a satellite or the core."""
+    """Return the circle that contains a file: a satellite or the core."""
     for name, folders in SATELLITES.items():
         if path.startswith(tuple(f"{folder}/" for folder in folders)):
             return name
@@ -68,7 +68,7 @@ def counted() -> dict[tuple[str, str], Counter[str]]:
 
 
 def tour() -> str:
-    """Return the text of docs/tour.md, with the current number of lines of each file in its tables."""
+    """Return the text of docs/tour.md, with the current number of lines of each file in the tables."""
 
     def row(found: re.Match[str]) -> str:
         return f"{found[1]}{len((ROOT / found[2]).read_text(encoding='utf-8').splitlines())} |"

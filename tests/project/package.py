@@ -1,7 +1,7 @@
-"""Build the wheel and the sdist, and test them in new environments: `python3 make.py package [--only 3.12]`.
+"""Build the wheel and the sdist, and test the wheel in new environments: `python3 make.py package [--only 3.12]`.
 
 Both are written to dist/.  A wheel built from the sdist must contain the same files as the wheel.  For each Python of
-PYTHONS on the PATH, the wheel with the extra `test` is installed into a new environment.  With it, `minintk doctor` and
+PYTHONS on the PATH, the wheel with the extra `test` is installed into a new environment.  There, `minintk doctor` and
 the tests in TESTS run outside the checkout.  The exit status is 1 if anything fails.
 """
 
@@ -23,7 +23,7 @@ TESTS = ("tests/oracles/test_golden.py", "tests/device", "tests/minintk/lab/test
 
 
 def call(*command: str | Path, cwd: Path = ROOT) -> str:
-    """Run a command in `cwd` without PYTHONPATH, and return its output. Raise SystemExit if it fails."""
+    """Run a command in `cwd` without PYTHONPATH, and return its output. Raise SystemExit if the command fails."""
     env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     done = subprocess.run(
         list(map(str, command)),
@@ -40,7 +40,7 @@ def call(*command: str | Path, cwd: Path = ROOT) -> str:
 
 
 def build(place: Path) -> tuple[Path, Path]:
-    """Build the wheel and the sdist in dist/. Raise SystemExit if they would install different files."""
+    """Build the wheel and the sdist in dist/. Raise SystemExit if the two would install different files."""
     shutil.rmtree(ROOT / "dist", ignore_errors=True)
     call(sys.executable, "-m", "hatchling", "build", "-d", "dist")
     (wheel,), (sdist,) = (list((ROOT / "dist").glob(pattern)) for pattern in ("*.whl", "*.tar.gz"))
@@ -53,7 +53,7 @@ def build(place: Path) -> tuple[Path, Path]:
 
 
 def pythons(only: list[str] | None) -> Iterator[tuple[str, str]]:
-    """Yield (version, path) of each requested Python that is on the PATH and runs, and print the others."""
+    """Yield (version, path) of each requested Python that is on the PATH and runs. Print the versions that do not."""
     for version in only or PYTHONS:
         path = shutil.which(f"python{version}")
         if path and subprocess.run([path, "-c", ""], capture_output=True, check=False).returncode == 0:
@@ -80,7 +80,7 @@ def tried(version: str, python: str, wheel: Path, sdist: Path, place: Path) -> N
 
 
 def main() -> None:
-    """Build the wheel and the sdist, and test them with each Python."""
+    """Build the wheel and the sdist, and test the wheel with each Python."""
     parser = argparse.ArgumentParser(prog="make.py package", description=__doc__.splitlines()[0])
     parser.add_argument("--only", action="append", choices=PYTHONS, help="this Python; may be given again")
     options = parser.parse_args()

@@ -68,7 +68,7 @@ PASSED_BY = {
     "replicate|reproduce": ("docs/", "course/", "tests/", "benchmarks/"),
     "bench": ("docs/", "course/", "examples/"),
 }
-"""{pattern of rows: folders that these rows do not read}."""
+"""{pattern of rows: folders that matching rows do not read}."""
 HEAD = """# What a release has to pass
 
 `python3 make.py release-check` runs these rows and writes this table. A row is old if a file that it reads has changed
@@ -93,7 +93,7 @@ class Record:
 
 
 def git(*arguments: str) -> str:
-    """Run a git command and return its output."""
+    """Run a git command and return the output."""
     done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
     return done.stdout.strip()
 
@@ -126,7 +126,7 @@ def files_hash(row: str) -> str:
 
 
 def python_of(row: str) -> str | None:
-    """Return the path of the Python that runs a row, or None if it is neither on the PATH nor in pyenv."""
+    """Return the path of the Python that runs a row, or None if this Python is neither on the PATH nor in pyenv."""
     if (found := re.search(r"\d\.\d+$", row)) is None:
         return sys.executable if os.environ.get("VIRTUAL_ENV") is None else shutil.which("python3")
     folders = [None, *map(str, Path.home().glob(f".pyenv/versions/{found[0]}.*/bin"))]
@@ -137,7 +137,7 @@ def python_of(row: str) -> str | None:
 
 
 def run(row: str) -> Record:
-    """Run a row, write its output to its log, and return the record."""
+    """Run a row, write the output to the row's log, and return the record."""
     python, start, at = python_of(row), time.monotonic(), time.strftime("%Y-%m-%d %H:%M")
     head, files = git("rev-parse", "--short", "HEAD"), files_hash(row)
     where = f"Python {re.search(r'[0-9.]+$', row)[0] if 'newest' in row else platform.python_version()}"  # type: ignore[index]
@@ -156,7 +156,7 @@ def run(row: str) -> Record:
 
 
 def records() -> dict[str, Record]:
-    """Return {row: its latest record}."""
+    """Return {row: latest record}."""
     lines = RECORD.read_text(encoding="utf-8").splitlines() if RECORD.exists() else []
     return {said["row"]: Record(**said) for said in map(json.loads, lines)}
 

@@ -16,11 +16,11 @@ from tests.kit.arrays_under_test import namespace
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 Found = dict[str, Any]
 Case = tuple[dict[str, Any], Callable[[Found], None], Found]
-"""The arguments of a small run, the check of its results, and wrong results on which the check must fail."""
+"""The arguments of a small run, the check of the results, and wrong results on which the check must fail."""
 
 
 def importable(monkeypatch: pytest.MonkeyPatch, *shared: str) -> None:
-    """Make the modules of examples/ importable, as they are for scripts. shared : modules that the scripts import."""
+    """Make the modules of examples/ importable, as for scripts. shared : modules that the scripts import."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
     for name in shared:
         monkeypatch.setitem(sys.modules, name, importlib.import_module(name))
@@ -33,9 +33,9 @@ def scripts(papers: Mapping[str, Any], long: set[str]) -> list[Any]:
 
 
 def check_script(name: str, case: Case, folder: Path) -> None:
-    """Run a script at reduced size, and assert that its results pass the check.
+    """Run a script at reduced size, and assert that the results pass the check.
 
-    Its figure and its results must be in the folder, and the check must fail on the wrong results.
+    The figure and the results must be in the folder, and the check must fail on the wrong results.
     """
     arguments, check, wrong = case
     setting = importlib.import_module("common").Setting(name, folder)

@@ -21,11 +21,11 @@ MODULES = (
     "minintk", "minintk.datasets", "minintk.diagnostics", "minintk.grade", "minintk.more_layers", "minintk.spec.zoo",
     "minintk.testing", "minintk.training.checkpoints", "analytic", "analytic.textbook", "analytic.verify",
 )  # fmt: skip
-"""Modules with public names. The names are those in `__all__` or, if it is missing, those that the module defines."""
+"""Modules with public names. The names are those in `__all__` or, without `__all__`, those that the module defines."""
 
 
 def call(thing: Any) -> str:
-    """Return the parameters of a callable as "(a, b=, *, c)", or "" if it has no signature."""
+    """Return the parameters of a callable as "(a, b=, *, c)", or "" if the callable has no signature."""
     try:
         parameters = inspect.signature(thing).parameters.values()
     except (TypeError, ValueError):
@@ -43,7 +43,7 @@ def call(thing: Any) -> str:
 
 
 def own(thing: type) -> list[type]:
-    """Return the class and those of its base classes that are defined in the two packages."""
+    """Return the class and those base classes that are defined in minintk or analytic."""
     return [c for c in thing.__mro__ if c.__module__.startswith(("minintk", "analytic"))]
 
 

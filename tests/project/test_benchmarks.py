@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def benchmarks(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return a function that imports a module of benchmarks/ by its name."""
+    """Return a function that imports a module of benchmarks/ by name."""
     if not (ROOT / "benchmarks" / "rows.py").exists():
         pytest.skip("there are no benchmarks in this tree (an installed package, say)")
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
@@ -148,7 +148,7 @@ def test_references_of_kernels_are_right(benchmarks: Any, activation: str, monke
 
 
 def test_levels_of_pooled_runs(benchmarks: Any) -> None:
-    """Pool 30 runs. In one of them, one of the two right rows fails. In another, the control is not refused."""
+    """Pool 30 runs. In one run, one of the two right rows fails. In another run, the control is not refused."""
     levels = benchmarks("levels")
 
     def line(right: str, control: str) -> dict[str, Any]:

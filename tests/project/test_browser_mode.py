@@ -68,7 +68,7 @@ print(run.history.last)
 
 
 def printed(*paths: Path) -> list[str]:
-    """Run files as in a browser, and return the lines that they print. Raise AssertionError if a file fails.
+    """Run files as in a browser, and return the lines that the files print. Raise AssertionError if a file fails.
 
     The last line contains the numbers of threads, processes and maps that the files requested.
     """
@@ -80,7 +80,7 @@ def printed(*paths: Path) -> list[str]:
 
 
 def run(*paths: Path) -> dict[str, int]:
-    """Run files as in a browser, and return the numbers of threads, processes and maps that they requested."""
+    """Run files as in a browser, and return the numbers of threads, processes and maps that the files requested."""
     asked: dict[str, int] = json.loads(printed(*paths)[-1])
     return asked
 

@@ -1,4 +1,4 @@
-"""Test scripts that rerun a claim. At a small size their rows agree, but not if `work` ignores the grid's axes."""
+"""Test scripts that rerun a claim. At a small size, rows agree, but not if `work` ignores axes of the grid."""
 
 from __future__ import annotations
 

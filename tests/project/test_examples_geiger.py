@@ -1,4 +1,4 @@
-"""Test scripts for Geiger et al. 2020. Reduced runs support the claims, and their checks fail on wrong results."""
+"""Test scripts for Geiger et al. 2020. Reduced runs support the claims, and the checks fail on wrong results."""
 
 import importlib
 from collections.abc import Callable
@@ -109,7 +109,7 @@ PAPERS: dict[str, tuple[dict[str, Any], Callable[[Found], None], Found]] = {
         {"batch": [[20.0], [10.0]]},
     ),
 }  # fmt: skip
-"""{script: (arguments of a reduced run, check of its results, wrong results)}."""
+"""{script: (arguments of a reduced run, check of the results, wrong results)}."""
 
 
 LONG = {*PAPERS} - {"linear_until_t1"}

@@ -89,7 +89,7 @@ PAPERS: dict[str, tuple[dict[str, Any], Callable[[Found], None], Found]] = {
         {"Flatten NTK": {"exponent": (-0.25, 0.05, "seeds")}},
     ),
 }
-"""{script: (arguments of a reduced run, check of its results, wrong results)}."""
+"""{script: (arguments of a reduced run, check of the results, wrong results)}."""
 
 TINY: dict[str, dict[str, Any]] = {
     "lee_wide_resnet": {
@@ -102,7 +102,7 @@ TINY: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", scripts(PAPERS, {*TINY}))  # by default, only their TINY runs are tested
+@pytest.mark.parametrize("name", scripts(PAPERS, {*TINY}))  # by default, only the TINY runs are tested
 def test_script(name: str, tmp_path: Path) -> None:
     check_script(name, PAPERS[name], tmp_path)
 
@@ -154,7 +154,7 @@ def test_a_run_that_diverges_is_a_record() -> None:
 
 
 def test_training_side_by_side() -> None:
-    """A linear network equals its linearisation. A nonlinear network departs from its linearisation during training."""
+    """A linear network equals the linearisation. A nonlinear network departs from the linearisation during training."""
     shared = importlib.import_module("lee_training")
     train, test = shared.ten_classes("digits", 60, 8, flat=True)
     how: dict[str, Any] = {"loss": mn.softmax_cross_entropy, "lr": 0.1, "momentum": 0.9, "batch": 16, "seed": 3}

@@ -50,7 +50,7 @@ def check_linearisation(found: Found) -> None:
     assert found["weights"][-1][0] < 0.6
     for where in ("train", "test"):
         assert found[f"loss, {where}"][-1][0] < 0.1
-    assert 0.1 < found["bound"] < 1  # not of order 1/N, as it would be for a sum over the examples
+    assert 0.1 < found["bound"] < 1  # not of order 1/N, as for a sum over the examples
 
 
 def check_width_and_data(found: Found) -> None:
@@ -108,7 +108,7 @@ PAPERS: dict[str, tuple[dict[str, Any], Callable[[Found], None], Found]] = {
         {"NTK, in M": [(0.0, 0.1, "seeds", 9), (0.0, 0.1, "seeds", 9)]},
     ),
 }
-"""{script: (arguments of a reduced run, check of its results, wrong results)}."""
+"""{script: (arguments of a reduced run, check of the results, wrong results)}."""
 
 
 TINY: dict[str, dict[str, Any]] = {

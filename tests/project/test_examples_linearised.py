@@ -25,7 +25,7 @@ def _scripts_importable(monkeypatch: pytest.MonkeyPatch) -> None:
 def check_iterative(found: Found) -> None:
     """Check that there are learning rates at which only K = 1 and K = infinity learn.
 
-    At least one run is inside the bounds on the path, and all such runs learn.
+    At least one run is inside the bounds on the path, and all runs inside the bounds learn.
     """
     first, *finite, last = found["largest"]
     assert min(first, last) > max(finite) > 0
@@ -120,7 +120,7 @@ PAPERS: dict[str, tuple[dict[str, Any], Callable[[Found], None], Found]] = {
         {"AlexNet": [(0.1, 0.0)]},
     ),
 }
-"""{script: (arguments of a reduced run, check of its results, wrong results)}."""
+"""{script: (arguments of a reduced run, check of the results, wrong results)}."""
 
 TINY: dict[str, dict[str, Any]] = {
     "iterative_linearisation": {"periods": (1, 8, inf), "n_train": 10, "rates": 2, "lowest": (1.0, 4.0)},
@@ -133,7 +133,7 @@ TINY: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", scripts(PAPERS, {*TINY}))  # by default, only their TINY runs are tested
+@pytest.mark.parametrize("name", scripts(PAPERS, {*TINY}))  # by default, only the TINY runs are tested
 def test_script(name: str, tmp_path: Path) -> None:
     check_script(name, PAPERS[name], tmp_path)
 

@@ -28,7 +28,7 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def measured(shared: Any, *values: tuple[float, float]) -> list[Any]:
-    """Return `Measured` objects with these means and half-widths, and 9 degrees of freedom."""
+    """Return `Measured` objects with the given means and half-widths, and 9 degrees of freedom."""
     return [shared.Measured(mean, half, df=9) for mean, half in values]
 
 
@@ -138,7 +138,7 @@ def test_the_page_counts_every_row_once(shared: Any) -> None:
 
 @pytest.mark.parametrize(("target", "sign"), [(1.0, 1), (1.3, -1)])
 def test_so_many_more_seeds_decide(shared: Any, target: float, sign: int) -> None:
-    """The interval decides if values are repeated 1.1 |more| times, but not if they are repeated .9 |more| times."""
+    """If values are repeated 1.1 times as often as `more` says, the interval decides. At 0.9 times, it does not."""
     values = np.random.default_rng(2).standard_normal(200)
     values = 1.06 + 2 * (values - values.mean()) / values.std()  # a third of a standard error from either margin
 
@@ -167,7 +167,7 @@ def test_the_price_of_a_size_is_right_within_a_factor_of_three(shared: Any) -> N
 
 
 def test_runs_under_way_are_the_papers(shared: Any) -> None:
-    """Each run in docs/papers/under-way is in the grid of its script at the paper's size."""
+    """Each run in docs/papers/under-way is in the grid of the script at the paper's size."""
     places = sorted((EXAMPLES.parent / "docs" / "papers" / "under-way").glob("*.runs/*/work.json"))
     for place in places:
         name = place.parents[1].stem
@@ -212,7 +212,7 @@ def test_sizes_on_the_command_line(shared: Any, tmp_path: Path, monkeypatch: pyt
 def test_starters_that_end_together_keep_the_result(
     shared: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second call writes both files while the first call has written, but not yet renamed, a file of its own."""
+    """A second call writes both files while the first call has written, but not yet renamed, one of the files."""
     running, rows = importlib.import_module("running"), importlib.import_module("claim_rows")
     right, others = os.replace, [Path("one.json"), Path("one.png")]
 

@@ -1,4 +1,4 @@
-"""Test benchmarks/gpu.py without a GPU: its parts on stand-in arrays, its files, and its response to wrong results."""
+"""Test benchmarks/gpu.py without a GPU: the parts on stand-in arrays, the files, and the response to wrong results."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_every_part_runs_to_its_end(gpu: Any, tmp_path: Path, monkeypatch: pytes
 
 
 def work(gpu: Any, error: float) -> Any:
-    """Return work that computes a matrix product and, on a device, adds this error to each entry."""
+    """Return work that computes a matrix product and, on a device, adds `error` to each entry."""
 
     def make(to: Any) -> Any:
         x = to(np.eye(3) + 1)

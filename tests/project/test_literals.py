@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests/kit/golden.py", ROOT / "tests/kit/golden_clipped.py"
 MANY = 8
-"""Decimal numbers with at least this many significant digits need a recorded source. 1e-8 has a single digit."""
+"""Decimal numbers with at least MANY significant digits need a recorded source. 1e-8 has a single digit."""
 
 NUMBER = re.compile(r"(?<![\w.])\d[\d_]*\.\d+(?:[eE][+-]?\d+)?|(?<![\w.])\.\d+")
 

@@ -1,4 +1,4 @@
-"""Test make.py without installing packages: its choice of Python, when it installs, and its error messages."""
+"""Test make.py without installing packages: the choice of Python, when packages are installed, and error messages."""
 
 import importlib
 import re
@@ -15,7 +15,7 @@ FATAL = "-W error -W ignore:invalid value encountered in matmul:RuntimeWarning"
 
 
 class Checkout:
-    """make.py in a folder with only its two input files. It records commands instead of running them."""
+    """make.py in a folder with only its two input files. The commands are recorded, and not run."""
 
     def __init__(self, make: ModuleType, root: Path) -> None:
         self.make, self.root, self.calls, self.failing = make, root, [], set()  # type: ignore[var-annotated]
@@ -237,7 +237,7 @@ def test_a_python_on_the_path_that_does_not_run_is_passed_over(
 def test_python_runs_files_of_the_folder_that_the_caller_is_in(
     checkout: Checkout, monkeypatch: pytest.MonkeyPatch, handed_over: bool
 ) -> None:
-    """`make.py python` runs in the caller's folder. Other commands run in the checkout, where their files are."""
+    """`make.py python` runs in the caller's folder. Other commands run in the checkout."""
     found: list[tuple[str, str | None]] = []
 
     def watch(command: list[str], *, cwd: str | None, **rest: Any) -> int:

@@ -1,6 +1,6 @@
-"""Test that plausible mistakes raise errors that state what was expected, and that they leave no files behind.
+"""Test that plausible mistakes raise errors that state what was expected, and leave no files behind.
 
-New users might make these mistakes. Mistakes that concern only one file of the library are tested with that file.
+New users might make such mistakes. Mistakes that concern only one file of the library are tested with that file.
 """
 
 from concurrent.futures import ThreadPoolExecutor

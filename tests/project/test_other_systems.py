@@ -70,14 +70,14 @@ def test_nothing_needs_what_other_systems_lack(tmp_path: Path) -> None:
 
 
 def test_a_name_that_is_needed_is_missed() -> None:
-    """Check as a control that on Linux the module `subprocess`, which needs one of these names, fails without it."""
+    """Check as a control that on Linux the module `subprocess`, which needs one name in ABSENT, fails without it."""
     code = f"import os\nfor name in {ABSENT}:\n    delattr(os, name)\nimport subprocess\nsubprocess.run(['true'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "AttributeError" in done.stderr or os.name == "nt"
 
 
 def test_a_limit_that_a_system_refuses_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A limit is skipped if setting it raises ValueError, as setrlimit(RLIMIT_AS) does on macOS."""
+    """A limit is skipped if setting the limit raises ValueError, as setrlimit(RLIMIT_AS) does on macOS."""
     resource: Any = pytest.importorskip("resource")
     asked: list[int] = []
 

@@ -56,7 +56,7 @@ def test_no_download_is_in_the_repository() -> None:
 
 
 def fresh(code: str) -> str:
-    """Run the code in a new Python process, and return its output."""
+    """Run the code in a new Python process, and return the output."""
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -71,7 +71,7 @@ def test_importing_pulls_in_nothing_heavy() -> None:
 
 
 def test_importing_is_cheap_beside_numpy() -> None:
-    """Count function calls, which do not depend on the load. Ours are about 6 % of those of importing NumPy."""
+    """Count function calls, which do not depend on the load. Both packages need about 6 % as many as NumPy."""
     code = """
 import sys
 calls = [0]
@@ -183,7 +183,7 @@ def test_everything_public_has_a_docstring() -> None:
     assert [module.__name__ for module in modules() if not module.__doc__] == []
 
 
-WITHOUT_EXAMPLE = {"minintk.datasets.mnist", "minintk.datasets.cifar10"}  # they read files
+WITHOUT_EXAMPLE = {"minintk.datasets.mnist", "minintk.datasets.cifar10"}  # functions that read files
 
 
 def test_every_public_function_shows_an_example() -> None:
@@ -277,7 +277,7 @@ def prose() -> Iterator[tuple[str, str]]:
     pages = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")]
     pages += [path for folder in ("docs", "examples", "benchmarks") for path in sorted((ROOT / folder).rglob("*.md"))]
     for page in pages:
-        if page.name == "release.md":  # quotes the last lines of logs; no row of a release may depend on it
+        if page.name == "release.md":  # quotes the last lines of logs; no row of a release may depend on this page
             continue
         if page.exists() and not WRITTEN_BY_THE_BUILD.match(page.relative_to(ROOT).as_posix()):
             yield page.relative_to(ROOT).as_posix(), page.read_text(encoding="utf-8")

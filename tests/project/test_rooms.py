@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def files() -> list[Path]:
-    """Return every module of both packages except conftest.py and each `__init__.py` other than minintk's."""
+    """Return every module of both packages except conftest.py and __init__.py, but with minintk/__init__.py."""
     found = [path for package in ("minintk", "analytic") for path in sorted((ROOT / package).rglob("*.py"))]
     found = [path for path in found if path.name != "conftest.py"]
     return [path for path in found if path.name != "__init__.py" or path.parent == ROOT / "minintk"]
@@ -34,7 +34,7 @@ def files() -> list[Path]:
 
 @cache
 def graph() -> dict[str, set[str]]:
-    """Return {module: modules that it imports}, including imports inside functions."""
+    """Return {module: imported modules}, including imports inside functions."""
     known = {path.relative_to(ROOT).with_suffix("").as_posix().replace("/", "."): path for path in files()}
     arrows: dict[str, set[str]] = {}
     for name, path in known.items():
@@ -56,7 +56,7 @@ def room(module: str) -> str:
 
 
 def floors(arrows: dict[str, set[str]]) -> dict[str, int]:
-    """Return {name: floor}. The lowest floor is 1. Raise ValueError if imports form a circle."""
+    """Return {name: floor}, which is 1 above the highest floor that a name imports. Raise ValueError for circles."""
     height: dict[str, int] = {}
 
     def of(name: str, above: tuple[str, ...]) -> int:
@@ -72,7 +72,7 @@ def floors(arrows: dict[str, set[str]]) -> dict[str, int]:
 
 
 def rooms() -> dict[str, set[str]]:
-    """Return {room: rooms that it imports}."""
+    """Return {room: imported rooms}."""
     found: dict[str, set[str]] = {}
     for name, others in graph().items():
         found.setdefault(room(name), set()).update({room(other) for other in others} - {room(name)})
@@ -140,7 +140,7 @@ def code_lines(node: ast.AST, text: list[str]) -> int:
 
 
 def test_each_layer_is_one_screen() -> None:
-    """A layer and its Jacobian (jvp, vjp, gram) fit on one screen each. Their modules' docstrings are short."""
+    """A layer and its Jacobian (jvp, vjp, gram) fit on one screen each. The docstrings of the modules are short."""
     longest = {}
     for name in LAYERS:
         text = (ROOT / "minintk" / "layers" / f"{name}.py").read_text(encoding="utf-8")
@@ -157,7 +157,7 @@ def test_each_layer_is_one_screen() -> None:
 
 
 def entered(call: Callable[[], Any]) -> tuple[set[str], set[tuple[str, int]], set[tuple[str, int]]]:
-    """Return the (files, functions, lines) of both packages that run in one call."""
+    """Return the (files, functions, lines) of minintk and analytic that run in one call."""
     homes = tuple(str(ROOT / package) for package in ("minintk", "analytic"))
     opened: set[str] = set()
     functions: set[tuple[str, int]] = set()
@@ -215,14 +215,14 @@ def test_the_tangent_kernel_of_a_fully_connected_network_is_ten_files() -> None:
     with shut():
         net = mn.Network(mn.Sequential(mn.Dense(8, b_std=0.1), mn.ReLU(), mn.Dense(2)), (5,))
     theta, x = net.init(np.random.default_rng(0)), np.ones((3, 5))
-    mn.ntk(net, theta, x)  # imports what it needs
+    mn.ntk(net, theta, x)  # a first call imports modules
     opened, functions, _ = entered(lambda: mn.ntk(net, theta, x))
-    assert len(opened) <= 10, sorted(opened)  # one of them is the table of the rates S in J S J'
-    assert len(functions) <= 65  # six of them find the free memory, eight get rates, and one looks for a special gram
+    assert len(opened) <= 10, sorted(opened)  # one file is the table of the rates S in J S J'
+    assert len(functions) <= 65  # six functions find the free memory, eight get rates, and one looks for a special gram
 
 
 def test_small_work_runs_in_the_formulas_own_files() -> None:
-    """Below the thresholds, no file of the satellite speed runs. Above them, some do."""
+    """Below the thresholds, no file of the satellite speed runs. Above the thresholds, some do."""
     layers = mn.Conv2d(8, 3), mn.ReLU(), mn.Conv2d(8, 3), mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1)
     net, k = mn.Network(mn.Sequential(*layers), (8, 8, 3)), an.kernel(mn.zoo.mlp(2, 8, 1))
     rng, theta = np.random.default_rng(0), net.init(np.random.default_rng(0))
@@ -230,7 +230,7 @@ def test_small_work_runs_in_the_formulas_own_files() -> None:
         x, points = rng.standard_normal((N, 8, 8, 3)), rng.standard_normal((rows, 10))
         J, u = net.linearize(theta, x)[1], np.ones((N, 1))
         for work in (partial(J.vjp, u), partial(k.ntk, points)):
-            work()  # imports what it needs
+            work()  # a first call imports modules
             opened, *_ = entered(work)
             entered_fast = any(re.search("(minintk|analytic)/fast/", name) for name in opened)
             assert entered_fast is fast, sorted(opened)
@@ -239,7 +239,7 @@ def test_small_work_runs_in_the_formulas_own_files() -> None:
 def test_the_kernel_of_vectors_is_read_in_an_evening() -> None:
     """From the spec to the kernel of vectors, at most 450 lines in at most 20 files run."""
     x, spec = np.random.default_rng(0).standard_normal((20, 10)), mn.zoo.mlp(2, 8, 1)
-    an.kernel(spec).ntk(x)  # imports what it needs
+    an.kernel(spec).ntk(x)  # a first call imports modules
     opened, _, lines = entered(lambda: an.kernel(spec).ntk(x))
     assert len(opened) <= 20, sorted(opened)
     assert len(lines) <= 450
@@ -303,7 +303,7 @@ UNTESTED = Path(__file__).with_name("without_tests.txt")
 
 
 def test_a_module_has_tests_under_its_own_path() -> None:
-    """minintk/a/b.py has tests/minintk/a/test_b.py, unless `without_tests.txt` lists it. This list may only shrink."""
+    """minintk/a/b.py has tests/minintk/a/test_b.py, unless `without_tests.txt` lists it. The list may only shrink."""
     paths = [path.relative_to(ROOT) for path in files() if not path.name.startswith("__")]
     without = {path.as_posix() for path in paths if not (ROOT / "tests" / path.parent / f"test_{path.name}").exists()}
     listed = set(UNTESTED.read_text(encoding="utf-8").split())

@@ -1,4 +1,4 @@
-"""Test that the public surface equals its record, and that the comparison detects changed names and parameters."""
+"""Test that the public surface equals the record, and that the comparison detects changed names and parameters."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ GENERATED = (
     "docs/project/benchmarks-", "docs/project/contributing.md", "docs/project/changelog.md", "docs/project/readme.md",
     "benchmarks/results.md",
 )  # fmt: skip
-"""Pages that programs write. They are not checked."""
+"""Pages that programs write. Such pages are not checked."""
 LONGEST = 35
 """The maximum number of words per sentence."""
 HABITS = re.compile(r"\b(anew|afresh|whoever|(?<!there )is no(?! longer))\b", re.IGNORECASE)
@@ -81,7 +81,7 @@ def offences(text: str, python: bool) -> list[Offence]:
 
 
 def everywhere() -> dict[str, list[Offence]]:
-    """Return {file: its offences} for all files with offences."""
+    """Return {file: offences} for all files with offences."""
     paths = [path for folder in FOLDERS for kind in ("*.py", "*.md") for path in (ROOT / folder).rglob(kind)]
     paths = [path for path in paths if not path.relative_to(ROOT).as_posix().startswith(GENERATED)]
     paths += [*ROOT.glob("*.py"), *ROOT.glob("*.md")]

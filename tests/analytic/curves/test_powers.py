@@ -15,7 +15,7 @@ Host = np.ndarray[Any, Any]
 
 @pytest.mark.parametrize(("alpha", "beta"), [(1.5, 1.8), (2.0, 3.5), (1.5, 3.8), (2.5, 2.0)])
 def test_exponents(alpha: float, beta: float) -> None:
-    """Exponents of flow, width and examples fit learning curves to 0.02. The exponent of flow plus 0.1 does not."""
+    """Exponents of flow, width and examples fit learning curves to 0.02. The exponent of flow plus 0.1 does not fit."""
     want, spectrum = an.exponents(alpha, beta), an.power_law(alpha, beta, 10**11)
     flow = an.learning_curve(*spectrum).flow([1e4, 1e5])
     width = [an.learning_curve(*spectrum, width=n).ridge() for n in (10**5, 10**6)]
@@ -26,7 +26,7 @@ def test_exponents(alpha: float, beta: float) -> None:
 
 
 def binned(alpha: float, beta: float) -> tuple[Host, Host, Host]:
-    """Return eigenvalues, multiplicities and powers of modes up to 1e14. Bins (powers: integrals) replace k > 200."""
+    """Return eigenvalues, multiplicities and powers of modes up to 1e14. Modes above 200 are binned."""
     edge = np.concatenate([np.arange(1, 201.0), 200 * np.exp(np.arange(0.05, np.log(1e14 / 200), 0.05))])
     k = np.concatenate([edge[:199], np.sqrt(edge[199:-1] * edge[200:])])
     powers = (edge[199:-1] ** (1 - beta) - edge[200:] ** (1 - beta)) / (beta - 1)
@@ -48,7 +48,7 @@ def measured(alpha: float, beta: float, lr: float, steps: int = 300_000) -> dict
     rate = lr / float(h @ lam)
     move = lam * rate * steps > 1e-8
     v2, z, noise = (np.append(a[move], rest) for a, rest in ((v2, v2[~move].sum()), (lam * rate, 0), (h * lam**2, 0)))
-    step = np.diag(1 - 2 * z + 2 * z * z) + rate**2 * noise[:, None]  # noise grows with the loss, a sum over modes
+    step = np.diag(1 - 2 * z + 2 * z * z) + rate**2 * noise[:, None]  # the noise is proportional to the total loss
     losses["sgd"] = [(np.linalg.matrix_power(step, count) @ v2).sum() for count in (steps // 10, steps)]
     return {name: float(np.log10(pair[0] / pair[1])) for name, pair in losses.items()}
 
@@ -56,7 +56,7 @@ def measured(alpha: float, beta: float, lr: float, steps: int = 300_000) -> dict
 def at_the_best_width(alpha: float, beta: float, noise: float) -> dict[str, float]:
     """Return the exponents of the least loss and of the best width, between budgets of 1e8 and 1e10.
 
-    noise : the coefficient of the SGD noise.  This term is added to the loss of gradient flow.
+    noise : the coefficient of the SGD noise, a term that is added to the loss of gradient flow.
     """
     spectrum, found = an.power_law(alpha, beta, 10**11), []
     lam, h = spectrum[0].eigenvalue, spectrum[0].multiplicity
@@ -75,7 +75,7 @@ def at_the_best_width(alpha: float, beta: float, noise: float) -> dict[str, floa
 
 @pytest.mark.parametrize(("alpha", "beta", "phase"), [(1.5, 1.8, "Ia"), (2.5, 4.0, "II"), (1.5, 3.8, "III")])
 def test_exponents_of_each_phase(alpha: float, beta: float, phase: str) -> None:
-    """Check that six exponents are within 0.02 of independent sums, unlike the budget exponents of other phases."""
+    """Check that six exponents are within 0.02 of measured ones, unlike the budget exponents of other phases."""
     want = an.exponents(alpha, beta)
     assert want.phase == phase
     noisy = phase == "III"

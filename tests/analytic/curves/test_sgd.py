@@ -1,4 +1,4 @@
-"""Test that one-pass SGD starts at the loss of gradient flow and follows it at small rates."""
+"""Test that one-pass SGD starts at the loss of gradient flow and follows the flow at small rates."""
 
 from __future__ import annotations
 

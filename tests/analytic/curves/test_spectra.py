@@ -43,7 +43,7 @@ def test_the_sphere_of_another_dimension_is_refused() -> None:
 def test_exponential_kernel_in_high_dimensions(d: int) -> None:
     """Eigenvalues of exp(t) are Gamma(d/2) 2^(d/2-1) I_{l+d/2-1}(1), up to rounding.
 
-    Eigenvalues below rounding are 0, and `rest` includes them.
+    Eigenvalues below rounding are returned as 0, and are included in `rest`.
     """
     modes, a = an.sphere_modes(np.exp, d, 8), mpmath.mpf(d) / 2 - 1
     exact = np.array([float(mpmath.gamma(a + 1) * 2**a * mpmath.besseli(a + level, 1)) for level in range(9)])
@@ -54,7 +54,7 @@ def test_exponential_kernel_in_high_dimensions(d: int) -> None:
 
 @pytest.mark.parametrize("kind", ["ntk", "nngp"])
 def test_eigenvalues_put_the_kernel_together_again(kind: Any) -> None:
-    """Check k(t) = sum_l lambda_l h_l P_l(t) with SciPy's Gegenbauer polynomials at d = 5, and its value at t = 1."""
+    """Check k(t) = sum_l lambda_l h_l P_l(t) with SciPy's Gegenbauer polynomials at d = 5, and k(1)."""
     d, t = 5, np.linspace(-0.9, 0.9, 31)
     modes = an.sphere_modes(an.kernel(SPEC), d, 80, kind=kind)
     a = d / 2 - 1
@@ -84,9 +84,9 @@ def test_the_circle_is_a_fourier_series() -> None:
 
 @pytest.mark.parametrize("d", [3, 5])
 def test_eigenvalues_of_relu_decay_as_powers_of_the_degree(d: int) -> None:
-    """NTK eigenvalues fall as l^-d and NNGP eigenvalues as l^-(d+2), with odd degrees above 1 exactly zero.
+    """NTK eigenvalues fall as l^-d and NNGP eigenvalues as l^-(d+2), and those of odd degrees above 1 are zero.
 
-    Source: Bietti and Mairal 2019. Each check fails on the other kernel's exponent.
+    Source: Bietti and Mairal 2019. Both slopes match to 0.15, so the exponents cannot be exchanged.
     """
     degree = np.arange(61)
     slope = {}
@@ -125,7 +125,7 @@ def test_modes_of_the_cube_are_those_of_its_whole_matrix(kind: Any) -> None:
 
 
 def draws(n: int, ridge: float, count: int = 25) -> tuple[Array, Array]:
-    """Return learnabilities, (draws, 4), of products of 1 to 4 coordinates, and sums over all modes, (draws,)."""
+    """Return learnabilities, (draws, 4), of products of 1 to 4 coordinates, and their sums over all modes, (draws,)."""
     K, rng = an.kernel(SPEC).ntk(CUBE), np.random.default_rng(0)
     modes = np.stack([CUBE[:, level : 2 * level].prod(axis=1) for level in range(1, 5)], axis=1)
     learned, total = [], []
@@ -199,7 +199,7 @@ def test_learnabilities_add_up_to_the_number_of_examples() -> None:
 
 @pytest.mark.parametrize(("n", "ridge", "noise"), [(50, 0.0, 0.0), (50, 0.5, 0.3), (200, 0.0, 0.3)])
 def test_errors_of_regression(n: int, ridge: float, noise: float) -> None:
-    """Check test and training errors over 100 draws to 4 standard errors and 2 %.
+    """Check mean test and training errors over 100 draws, with a tolerance of 4 standard errors plus 2 %.
 
     Without the overfitting factor E0, the predicted test error is off by more than 4 standard errors.
     """
@@ -212,7 +212,7 @@ def test_errors_of_regression(n: int, ridge: float, noise: float) -> None:
 
 
 def test_noise_alone_on_equal_modes() -> None:
-    """Check E0 = 5 for 10 modes and n = 8. For p = 16 modes, the mean error is 1 + n / (p - n - 1), not E0."""
+    """Check that E0 is 5 for 10 modes, n = 8. For p = 16 modes, the mean error is 1 + n / (p - n - 1), not E0."""
     assert an.eigenlearning(an.Modes(np.ones(1), np.array([10])), 8).overfitting == pytest.approx(5)
     Z, noise = np.random.default_rng(0).standard_normal((4000, 8, 16)), np.random.default_rng(1)
     w = np.linalg.pinv(Z) @ noise.standard_normal((4000, 8, 1))
@@ -225,7 +225,7 @@ def test_noise_alone_on_equal_modes() -> None:
 def test_modes_of_a_data_set() -> None:
     """On the whole cube, `data_modes` returns the eigenvalues of `cube_modes` and the target's power by level.
 
-    On digits, the modes predict the errors.
+    On digits, the modes predict the test errors of regression.
     """
     K, y = an.kernel(SPEC).ntk(CUBE), CUBE[:, :2].prod(1, keepdims=True) + CUBE[:, :1] / 2
     modes, power = an.data_modes(K, y)
@@ -252,7 +252,7 @@ def test_modes_of_a_data_set() -> None:
 def test_levels_left_out_act_as_ridge() -> None:
     """A spectrum that is cut at degree 30 stores the sum of the omitted eigenvalues in `rest`.
 
-    Its learnabilities equal those of a spectrum with 100 degrees, up to 0.1 %.
+    Learnabilities from this spectrum equal those from 100 degrees, up to 0.1 %.
     """
     cut, whole = (an.eigenlearning(an.sphere_modes(an.kernel(SPEC), 4, degree), 200) for degree in (30, 100))
     np.testing.assert_allclose(cut.learnability[:20], whole.learnability[:20], rtol=1e-3)

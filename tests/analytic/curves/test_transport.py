@@ -16,7 +16,7 @@ LAM, V = np.arange(1, 301.0) ** -1.5, np.arange(1, 301.0) ** -0.8
 
 
 def law_of_models() -> None:
-    """Predictions from samples of 150 examples are, on average, the learning curve at 100 to 2400 examples."""
+    """Predictions from samples of 150 examples equal, on average, the learning curve at 100 to 2400 examples."""
     rng, cells, found = np.random.default_rng(0), ((600, 3.0), (600, 20.0), (150, 1.0), (100, 1.0), (2400, 30.0)), []
     for _ in range(30):
         z = rng.standard_normal((150, 300))
@@ -29,7 +29,7 @@ def law_of_models() -> None:
 
 
 def law_of_cross_validation() -> None:
-    """For the sample's own size, the predicted loss is n |y - f|^2 / tr(1 - H)^2, where H = K (K + ridge)^-1."""
+    """For the sample's own size, the predicted loss is n |y - H y|^2 / tr(1 - H)^2, where H = K (K + ridge)^-1."""
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((40, 60)), rng.standard_normal((40, 2))
     K = x @ x.T / 60
@@ -95,5 +95,5 @@ def test_refusals() -> None:
         an.predict_loss(K, y, examples=3, ridge=-1.0)
     assert an.predict_loss(K, y, examples=2, ridge=0.0) > 0
     F = np.random.default_rng(0).standard_normal((50, 3))
-    with pytest.raises(ValueError, match=r"ridge expects at least .* for 20 examples"):  # of rank 3
+    with pytest.raises(ValueError, match=r"ridge expects at least .* for 20 examples"):  # the kernel has rank 3
         an.predict_loss(F @ F.T, F[:, :1], examples=20, ridge=0.0)

@@ -1,4 +1,4 @@
-"""Test the CUDA source for planes, compiled as C++. Its threads run one after another from barrier to barrier."""
+"""Test the CUDA source for planes, compiled as C++. Threads run one after another from barrier to barrier."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ NAMES = "relu", "abs, residual", "erf", "erf, diagonal", "gaussian"
 def test_kernels_by_blocks_are_the_kernels(dtype: str, name: str) -> None:
     """Kernels by blocks are nearly as accurate as NumPy's kernels.
 
-    The images are equal, opposite, nearly equal or black, or differ in size by 1e4. For this ratio, `Kernel` expects
-    an error of 1e4 roundings for a pair of pixels, and a smaller error for means over pixels.
+    The images are equal, opposite, nearly equal or black, or one is 1e4 times larger than another. For a ratio of 1e4,
+    `Kernel` expects an error of 1e4 roundings for a pair of pixels, and a smaller error for means over pixels.
     """
     (spec, _), x = SPECS[name], images(dtype)
     infinite, truth = an.kernel(spec), image_kernels(spec, x)
@@ -139,7 +139,7 @@ def test_a_planted_error_is_found_out(name: str) -> None:
 def test_planes_that_a_block_cannot_hold_stay_fields(
     memory: int, fit: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If the planes do not fit into a block, fields are used.
+    """Check for which precisions (bytes per number) the planes fit into the memory of a block.
 
     For 4 x 5 pixels and windows of 3 x 3, a plane counts as 10 x 11 numbers. A block holds planes for one slot and
     for window sums, and the totals of 128 threads.

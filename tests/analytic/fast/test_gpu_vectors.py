@@ -58,7 +58,7 @@ def test_every_shape_of_a_tile(shape: tuple[int, int]) -> None:
 
 
 def replaced(old: str, new: str) -> Callable[[str], str]:
-    """Return an edit that replaces the old text, and fails if the source lacks it."""
+    """Return an edit that replaces `old` by `new`. The edit fails if the source lacks `old`."""
 
     def edit(text: str) -> str:
         assert old in text

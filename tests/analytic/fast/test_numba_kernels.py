@@ -1,4 +1,4 @@
-"""Test planes in Numba against NumPy on whole kernels. `test_scalar_forms` tests their formulas entry by entry."""
+"""Test planes in Numba against NumPy on whole kernels. `test_scalar_forms` tests the formulas entry by entry."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Array = np.ndarray[Any, Any]
 
 @contextmanager
 def numba(wanted: bool) -> Iterator[list[int]]:
-    """Use Numba for kernels of any size if `wanted`, otherwise never, and count its calls."""
+    """Use Numba for kernels of any size if `wanted`, otherwise never, and count the calls of `follow`."""
     asked, plain = [0], numba_kernels.follow
 
     def follow(*arguments: Any) -> None:
@@ -68,7 +68,7 @@ def test_first_and_last_layers_of_other_kinds(end: str) -> None:
 
 
 def test_a_sum_carries_theta_if_its_shortcut_alone_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If only the shortcut of a sum has weights, convolutions after the sum transform its Theta.
+    """If only the shortcut of a sum has weights, convolutions after the sum transform Theta.
 
     The planted error is a `Steps.add` that drops Theta at sums.
     """
@@ -123,7 +123,7 @@ def test_windows_are_added_up_on_the_way_into_a_field(planted: Any, monkeypatch:
 def test_equal_images_stay_equal_behind_windows_that_are_added_up(
     roundings: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sums in the order of planes round more often than products. D of equal windows is then up to eight roundings."""
+    """Sums in the order of planes round more often than products. Then equal windows have D up to 8 roundings."""
     monkeypatch.setattr("analytic.images.fields.ROUNDINGS", roundings)
     x = np.random.default_rng(0).standard_normal((20, 9, 8, 3)).astype(np.float32)
     with numba(True):
@@ -160,7 +160,7 @@ def test_kernels_with_planes_are_the_kernels(dtype: str, name: str) -> None:
 
 
 def test_only_large_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels of at least four 16 x 16 images are compiled for four ReLU layers, and of at least three for Erf.
+    """Kernels of at least four 16 x 16 images are compiled for four ReLU layers, and of at least three images for Erf.
 
     In float32, ReLU layers need at least six images. Nothing is compiled without Numba or a closed form, with strides
     or circular padding, or if biases start at zero.
@@ -187,9 +187,9 @@ def test_only_large_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_pairs_with_other_images_all_count() -> None:
-    """Three images and three others give nine pairs, enough for planes.
+    """Three images with three other images give nine pairs, which are enough for planes.
 
-    For three images with themselves, only four pairs are counted, which are too few.
+    For three images with themselves, four pairs are counted, which are too few.
     """
     net = mn.Sequential(*[mn.Conv2d(8, 3), mn.ReLU()] * 4, mn.GlobalAvgPool(), mn.Dense(1))
     steps, x = an.kernel(net)._program((16, 16, 3)), np.ones((3, 16, 16, 3))

@@ -114,7 +114,7 @@ CASES: dict[str, tuple[mn.Sequential, tuple[int, ...]]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_call_takes_what_it_is_said_to(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The memory of a call is within its bound.
+    """The memory that a call takes is between a tenth of the bound and the bound.
 
     A bound that omits images, layers or the weights of a long sequence would be exceeded.
     """

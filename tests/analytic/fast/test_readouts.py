@@ -85,7 +85,7 @@ def law(specs: int, seed: int) -> float:
 
 @pytest.mark.parametrize("specs", [12, pytest.param(200, marks=pytest.mark.slow)])
 def test_read_outs_are_fields_that_are_pooled(specs: int) -> None:
-    assert law(specs, specs) < 1e-11  # it is 4e-13 for Theta of images that differ by 1e-9, otherwise 1e-14
+    assert law(specs, specs) < 1e-11  # the distance is 4e-13 for Theta of images that differ by 1e-9, otherwise 1e-14
 
 
 CONV = mn.Conv2d(4, 3, w_std=1.4, b_std=0.3)
@@ -97,13 +97,13 @@ TWICE = mn.Sequential(
 
 
 def wrong_weights(change: Callable[[Array, Array, float], Any]) -> Any:
-    """Return a `Readout.weights` that applies `change` to its result."""
+    """Return a replacement of the property `Readout.weights` that applies `change` to the right value."""
     right = vars(Readout)["weights"].func
     return property(lambda self: change(*right(self)))
 
 
 def plain_mean(self: Readout, number: int, row: PoolCoefficients, layout: Any) -> PoolCoefficients:
-    """Return the amount that each pooling subtracts, averaged over pixels with equal weights."""
+    """Return `row` with the amounts that poolings subtract averaged over pixels with equal weights."""
     own = row.own.right.reshape((-1, *row.grid)).mean(axis=(1, 2), keepdims=True)
     return row._replace(own=layout.spread(own), share=None, mean=None, grid=(1, 1))
 

@@ -1,4 +1,4 @@
-"""Evaluate the formulas for pairs of vectors in NumPy as written, and compare them with the NumPy steps."""
+"""Compare the formulas for pairs of vectors, evaluated in NumPy as written, with the NumPy steps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.kit.row_laws import CLOSED, ROUNDINGS, TWO_PARTS, apart, between, inp
 
 
 def evaluated(found: list[Text], begin: bool) -> Part:
-    """Return a part that evaluates the formulas on whole blocks as they are written."""
+    """Return a part that evaluates the formulas `found` as written, on whole blocks."""
 
     def run(block: Block) -> None:
         m, p, tau = Arithmetic(np, block.p.dtype), block.p, block.tau
@@ -136,7 +136,7 @@ an.lower.register(Other)(lambda layer, site, parametrization: (layer.step,))
 
 @pytest.mark.parametrize("step", [Doubling(), Filling(2.0, 0.0, 1.0, 0.0)])
 def test_users_steps_may_be_anything(step: Step) -> None:
-    """NumPy runs users' steps, of whatever type they and their coefficients are. The steps before are compiled."""
+    """Check kernels with users' steps, which NumPy runs whatever the types of the steps and their coefficients are."""
     layer = Other()
     object.__setattr__(layer, "step", step)
     kernel = an.kernel(mn.Sequential(mn.Dense(8), mn.ReLU(), mn.Dense(8), layer, mn.ReLU(), mn.Dense(1)))

@@ -1,4 +1,4 @@
-"""Test how activations transform Theta of images, for any learning rates of the weights and biases before them."""
+"""Test how activations transform Theta of images, also if the weights before them are frozen."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class BiasesOnly(Parametrization):
 @pytest.mark.parametrize("phi", [mn.ReLU(), mn.LeakyReLU(0.1), mn.Abs(), mn.Erf(), mn.Tanh()], ids=repr)
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=repr)
 def test_frozen_weights_with_trained_biases(phi: mn.spec.Layer, end: mn.spec.Layer) -> None:
-    """With one hidden layer, the mean NTK of networks is Theta at every width. Theta without the biases fails."""
+    """With one hidden layer, the mean NTK of networks is Theta at every width. The check fails without biases."""
     x = np.random.default_rng(0).standard_normal((2, 3, 3, 2))
     spec = mn.Sequential(mn.Conv2d(4, w_std=2**0.5, b_std=0.7), phi, end, mn.Dense(4))
     k, upper = an.kernel(spec, BiasesOnly()), np.triu_indices(2)
@@ -48,7 +48,7 @@ def test_frozen_weights_with_trained_biases(phi: mn.spec.Layer, end: mn.spec.Lay
 
 
 def patches_apart(phi: mn.spec.Layer, scale: float = 1.0) -> float:
-    """Return the largest relative difference between image kernels after one convolution and means over patches."""
+    """Return the largest relative error between image kernels after one convolution and means over patches."""
     x = images(4, (4, 3, 2)) * np.geomspace(0.05, 2, 12).reshape((4, 3, 1))
     x[2], x[3, :2] = -x[1], 0
     patches = np.stack([x[:, i : i + 2, j : j + 2].reshape(4, 8) for i in range(3) for j in range(2)], axis=1)
@@ -66,13 +66,13 @@ def patches_apart(phi: mn.spec.Layer, scale: float = 1.0) -> float:
 
 @pytest.mark.parametrize("phi", [mn.ReLU(), mn.Erf(), mn.GELU(), mn.Tanh(), mn.Softplus(), mn.Swish()], ids=repr)
 def test_behind_one_convolution_images_are_means_over_their_patches(phi: mn.spec.Layer) -> None:
-    """Check bright, dim, opposite and black pixels. Errors are larger if the weights are 1e-6 too large."""
+    """Check bright, dim, opposite and black pixels. The error exceeds 1e-8 if the weights are 1e-6 too large."""
     assert patches_apart(phi) < 1e-9
     assert patches_apart(phi, 1 + 1e-6) > 1e-8
 
 
 def test_steps_of_ones_own_may_ask_equal_pixels_for_inner_products() -> None:
-    """In a user's step, `pairs.dot` returns sum_k left[i, k] right[j, k] for equal pixels, as it does for vectors."""
+    """In a user's step, `pairs.dot` returns sum_k left[i, k] right[j, k], for equal pixels as for vectors."""
     rng, P = np.random.default_rng(0), 4
     left, right = rng.standard_normal((2, 5 * P, 3))
     field: Any = SimpleNamespace(i=slice(0, 2), j=slice(2, 5))
@@ -84,7 +84,7 @@ def test_steps_of_ones_own_may_ask_equal_pixels_for_inner_products() -> None:
 
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=repr)
 def test_quadratures_of_tiny_images_are_linear(end: mn.spec.Layer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tiny images tanh(u) = u. The check fails if roots of 0 are replaced by a larger number."""
+    """For tiny images tanh(u) = u. The check fails if the number that replaces roots of 0 is larger."""
     x, conv = images(4, (4, 3, 2)), mn.Conv2d(4)
 
     def error(scale: float) -> float:
@@ -99,7 +99,7 @@ def test_quadratures_of_tiny_images_are_linear(end: mn.spec.Layer, monkeypatch: 
 
 @pytest.mark.parametrize("phi", [mn.Tanh(), mn.Softplus(), mn.Erf()], ids=repr)
 def test_pixels_on_a_line_are_vectors_on_it(phi: mn.spec.Layer) -> None:
-    """Pixels at angles of 0 and pi with different norms have the kernels of such vectors after an activation."""
+    """After an activation, pixels at angles of 0 and pi with different norms have the same kernels as equal vectors."""
     pixels = np.array([[1.0], [2.0], [-1.0], [0.5], [1.0], [-0.25]]) * np.random.default_rng(0).standard_normal((1, 3))
     vectors = an.kernel(mn.Sequential(mn.Dense(4), phi)).both(pixels)
     image, conv = pixels.reshape((1, 2, 3, 3)), mn.Sequential(mn.Conv2d(4, 1), phi)

@@ -39,7 +39,7 @@ def attending(layer: mn.GlobalSelfAttention, K: Any, N: int) -> Any:
 
 
 def cubed(K: Any, T: Any, gain: Any, N: int) -> tuple[Any, Any]:
-    """Return gain K_ab sum_st K_st^2 for each pair of examples, and its Theta with trained queries, keys and values."""
+    """Return gain K_ab sum_st K_st^2 (s, t: positions) for pairs of examples, and Theta if all weights are trained."""
     L, after, theta = K.rows // N, mp.matrix(K.rows, K.cols), mp.matrix(K.rows, K.cols)
     for n, m in np.ndindex(N, N):
         places = [(n * L + s, m * L + t) for s, t in np.ndindex(L, L)]
@@ -51,7 +51,7 @@ def cubed(K: Any, T: Any, gain: Any, N: int) -> tuple[Any, Any]:
 
 
 def exact(phi: mn.spec.Layer, layer: mn.GlobalSelfAttention, x: Array) -> tuple[Any, Any]:
-    """Return NNGP and NTK of (Conv1d, phi, attention, phi, mean, Dense) as rows of pairs j >= i, in DIGITS digits."""
+    """Return NNGP and NTK of (Conv1d, phi, attention, phi, mean, Dense) as rows of entries j >= i, in DIGITS digits."""
     N, L, C = x.shape
     with mp.workdps(DIGITS):
         rows = mp.matrix([[mp.mpf(float(v)) for v in row] for row in x.reshape(N * L, C)])
@@ -121,7 +121,7 @@ def test_the_shortest_sequences(name: str, length: int) -> None:
 def test_nearly_parallel_sequences() -> None:
     """The NNGP is right to 1e-11.
 
-    For ReLU, the NTK resolves angles after sums only to the root of the precision, as after a pooling.
+    For ReLU, the NTK resolves angles after sums only to the square root of the precision, as after a pooling.
     """
     x = degenerate(np.random.default_rng(1), near=True)
     assert max(largest(mn.Erf(), LAYERS["softmax"], x)) < 1e-11
@@ -174,9 +174,9 @@ def test_without_activations_sums_over_positions_keep_their_digits() -> None:
 
 
 def missing_pixels(ones: bool) -> tuple[Array, list[Array]]:
-    """Return images with some pixels set to 0, and each image's other pixels as a row.
+    """Return images in which missing pixels are 0, and the pixels that are present in each image as a row.
 
-    One of the other pixels is 0, except in the channel of ones if `ones` adds it.
+    One of the pixels that are present is 0, except in the channel of ones that `ones` adds.
     """
     rng = np.random.default_rng(0)
     x, missing = rng.standard_normal((3, 4, 5, 2)), rng.random((3, 4, 5)) < 0.3

@@ -56,7 +56,7 @@ CLOSED = (mn.ReLU(), mn.ReLU(), mn.LeakyReLU(0.2), mn.Abs(), mn.Erf(), mn.Sin())
 def windows(draw: st.DrawFn, shape: tuple[int, ...], pool: bool = False) -> mn.spec.Layer:
     """Draw a convolution or pooling that fits the shape.
 
-    Windows can be larger than the image, and strides need not divide its size.
+    Windows can be larger than the image, and strides need not divide the image's size.
     """
     two = len(shape) == 3
     size = st.integers(1, 4)
@@ -90,7 +90,7 @@ def windows(draw: st.DrawFn, shape: tuple[int, ...], pool: bool = False) -> mn.s
 def image_specs(draw: st.DrawFn, shape: tuple[int, ...]) -> mn.Sequential:
     """Draw a network of convolutions, activations, poolings, normalisations and sums.
 
-    Its output is flattened, pooled or an image.
+    The network's output is flattened, pooled or an image.
     """
     layers: list[mn.spec.Layer] = []
     for _ in range(draw(st.integers(1, 3))):
@@ -121,7 +121,7 @@ def image_specs(draw: st.DrawFn, shape: tuple[int, ...]) -> mn.Sequential:
 
 @st.composite
 def image_cases(draw: st.DrawFn) -> tuple[mn.Sequential, Array]:
-    """Draw a spec and three images: arbitrary, two of them (nearly) equal, one black, or all with black borders."""
+    """Draw a spec and three images: random, two (nearly) equal, one black, or all with black borders."""
     shape = draw(st.sampled_from([(3, 4, 2), (2, 2, 1), (1, 1, 3), (1, 5, 1), (4, 2), (3, 3, 1)]))
     spec = draw(image_specs(shape))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -140,14 +140,14 @@ def image_cases(draw: st.DrawFn) -> tuple[mn.Sequential, Array]:
 
 
 def law_brute_force(case: tuple[mn.Sequential, Array]) -> None:
-    """The NNGP and NTK of images equal those from the covariances of all pixels, propagated layer by layer."""
+    """The NNGP and NTK of images equal those computed from the covariances of all pixels, propagated layer by layer."""
     spec, x = case
     try:
         got = an.kernel(spec).both(x)
     except mn.UnsupportedLayer:
         return
     errors = image_errors(got, image_kernels(spec, x))
-    collinear = x.shape[-1] == 1  # pixels on one line: angles of 0 are known only to the root of the precision
+    collinear = x.shape[-1] == 1  # pixels on one line: angles of 0 are known only to the precision's root
     bounds = (2e-8, 2e-5 if collinear else 2e-8)
     assert all(e < b for e, b in zip(errors, bounds)), f"NNGP, NTK off by {errors[0]:.1e}, {errors[1]:.1e}"
 
@@ -166,7 +166,7 @@ def images(n: int, shape: tuple[int, ...], seed: int = 0) -> Array:
 
 
 def law_matrix(case: tuple[mn.Sequential, Array]) -> None:
-    """Image kernels are symmetric and PSD, their diagonal is `diag`, and blocks of k(x, x) equal separate calls."""
+    """Image kernels are symmetric and PSD, their diagonal is `diag`, and blocks of k(x, x) equal k(x1, x2)."""
     spec, x = case
     kernel = an.kernel(spec)
     for k, d, block in zip(kernel.both(x), kernel.diag(x), kernel.both(x[:2], x[1:])):
@@ -185,7 +185,7 @@ def test_matrix(case: tuple[mn.Sequential, Array]) -> None:
 
 
 def test_opposite_windows_keep_their_digits() -> None:
-    """Check the NNGP against brute force at angles near pi, which a rounded sin(a/2)^2 determines only to 1e-8."""
+    """Check the NNGP against brute force at angles a near pi, which a rounded sin(a/2)^2 determines only to 1e-8."""
     x = images(2, (3, 4, 1))
     x = np.concatenate([x, -x, -x + 1e-5 * x[::-1]])
     spec = mn.Sequential(mn.Conv2d(4, w_std=1.4), mn.Abs(), mn.Conv2d(4), mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1))
@@ -211,7 +211,7 @@ def test_float32_of_images_in_general_position() -> None:
 
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flatten", "pool"])
 def test_windows_of_one_row_and_of_one_column(end: mn.spec.Layer) -> None:
-    """Check windows of one row and of one column on square images, whose axes differ only in their order."""
+    """Check windows of one row and of one column on square images, whose axes are easily confused."""
     x = images(3, (5, 5, 2))
     hidden = [mn.Conv2d(4, kernel, w_std=1.4, b_std=0.3) for kernel in ((3, 3), (1, 3), (3, 3), (3, 1), (1, 3))]
     spec = mn.Sequential(*[layer for conv in hidden for layer in (conv, mn.ReLU())], end, D)
@@ -235,7 +235,7 @@ def test_black_images_in_float32(black: int, end: mn.spec.Layer) -> None:
 def test_float32_of_a_black_image_next_to_bright_ones(phi: mn.spec.Layer) -> None:
     """In float32, a distance divided by a product of norms would overflow if one norm is 0.
 
-    Warnings are errors in this test, so an overflow fails it.
+    Warnings are errors in tests, so an overflow fails this test.
     """
     x = 1e5 * images(3, (6, 6, 2)).astype(np.float32)
     x[0] = 0
@@ -246,7 +246,7 @@ def test_float32_of_a_black_image_next_to_bright_ones(phi: mn.spec.Layer) -> Non
 
 
 def test_grids_that_take_equal_room_do_not_share_views() -> None:
-    """Grids such as (2, 3) and (3, 3) need equal memory, rounded to cache lines, and use one array in turn."""
+    """Grids such as (2, 3) and (3, 3) take the same number of cache lines, so they use one array in turn."""
     across, along = mn.Conv2d(4, (3, 1), w_std=R2), mn.Conv2d(4, (1, 3), w_std=R2)
     for grid, taller in (
         ((2, 3), (along, mn.Conv2d(4, (2, 1), padding=((1, 1), (0, 0))), along)),
@@ -273,7 +273,7 @@ def test_square_images_of_one_size_before_and_after_pooling() -> None:
 
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flatten", "pool"])
 def test_many_images_in_pieces(end: mn.spec.Layer) -> None:
-    """With more images than fit into a tile or a batch, kernels equal those of blocks and of single pairs."""
+    """With more images than fit into a tile or a batch, kernels equal those of separate blocks and of single pairs."""
     x = images(21, (4, 5, 2)).astype(np.float32)
     for phi in (mn.ReLU(), mn.Erf()):
         kernel = an.kernel(mn.Sequential(conv(), phi, conv(padding=1), end, D))
@@ -290,9 +290,9 @@ def test_many_images_in_pieces(end: mn.spec.Layer) -> None:
     ids=["erf", "sin", "cos", "gaussian"],
 )
 def test_opposite_images_of_any_size(phi: mn.spec.Layer, sign: int, scale: float) -> None:
-    """Both kernels of x and -x equal those of x with itself, up to the sign.
+    """Both kernels of x with -x equal `sign` times those of x with itself.
 
-    Pixels of any size are exactly opposite.
+    Rounding keeps the pixels exactly opposite, whatever their size.
     """
     x = images(1, (5, 4, 2)) * scale
     spec = mn.Sequential(mn.Conv2d(4, 3), phi, mn.Conv2d(4, 3), phi, mn.GlobalAvgPool(), mn.Dense(1))
@@ -324,7 +324,7 @@ def test_the_warning_points_to_the_caller() -> None:
 
 
 def test_activations_by_quadrature() -> None:
-    """By quadrature, tanh is linear for small inputs.
+    """For small inputs, kernels of tanh by quadrature equal those of a linear network.
 
     With GELU and softplus, kernels of one pixel equal those of vectors.
     """
@@ -387,7 +387,7 @@ def test_degenerate_images(end: mn.spec.Layer) -> None:
 def test_black_images_stay_equal_through_a_pooling() -> None:
     """Black images remain equal to one another, at any index of the batch.
 
-    The kink of ReLU would increase an angle's rounding error to its square root.
+    The kink of ReLU would turn an angle's rounding error into the square root of this error.
     """
     first = mn.Conv2d(4, 3, w_std=1.4, b_std=0.3)
     kernel = an.kernel(mn.Sequential(first, mn.Tanh(), mn.AvgPool(2), first, mn.ReLU(), mn.Flatten()))

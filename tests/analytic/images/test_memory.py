@@ -1,4 +1,4 @@
-"""Test the memory of image kernels: its estimate, its measured peak, and the reuse of arrays within a thread."""
+"""Test the memory of image kernels: the estimate, the measured peak, and the reuse of arrays within a thread."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ CASES: dict[str, tuple[mn.Sequential, tuple[int, ...]]] = {
 
 
 def taken(spec: mn.Sequential, shape: tuple[int, ...], dtype: str = "float64", pixels: int = 1) -> float:
-    """Return the peak memory of a warm call on one core, without its results, relative to its bound.
+    """Return the peak memory of a warm call on one core, without the results, relative to the bound.
 
     pixels : number of pixels per image in the results.
     """
@@ -118,7 +118,7 @@ def made(spec: mn.Sequential, n: int) -> int:
 
 @pytest.mark.parametrize("name", PLACES)
 def test_what_is_taken_is_given_back(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pairs of images reuse the arrays of the pair before them."""
+    """Each pair of images reuses the arrays of the pair before it, unless fields are not released."""
     monkeypatch.setattr(engine, "BYTES_PER_PIECE", 1)
     monkeypatch.setattr(pixel_pairs, "BYTES_PER_PIECE", 2000)
     spec = mn.Sequential(*PLACES[name])

@@ -69,7 +69,7 @@ def test_every_pair_of_pixels_is_right(name: str) -> None:
 
 
 def check_networks() -> None:
-    """At every width, networks of one hidden layer have these kernels on average."""
+    """At every width, the kernels of pixels of networks with one hidden layer are, on average, `Kernel.pixels`."""
     body, x, E = mn.Sequential(conv(3), mn.ReLU(), conv(2, stride=2)), images()[3:], 1500
     net = mn.Network(mn.Sequential(*body, mn.Flatten()), x.shape[1:])
     theta = net.init(np.random.default_rng(0), ensemble=E)

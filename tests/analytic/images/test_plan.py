@@ -1,4 +1,4 @@
-"""Test the tiles, batches and pieces of an image kernel, and the estimates of their bytes."""
+"""Test the tiles, batches and pieces of an image kernel, and the estimates of the bytes that they take."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def network(end: mn.spec.Layer, phi: mn.spec.Layer | None = None) -> mn.Sequenti
 
 
 def blank(*shape: int) -> Any:
-    """Return images of zeros that take no memory."""
+    """Return images of zeros that take almost no memory."""
     return np.broadcast_to(np.zeros(()), shape)
 
 
@@ -59,7 +59,7 @@ def test_batches_hold_every_pair_of_a_tile_once(
 ) -> None:
     """A batch has at most `most` pairs and no room for another line.
 
-    In a symmetric tile or with planes, a batch has at most a quarter of the tile's lines.
+    In a symmetric tile or with planes, a batch has at most a quarter of the tile's lines (rounded up).
     """
     monkeypatch.setattr(engine, "pairs_at_once", lambda plan: most)
     m = n if same else m
@@ -89,7 +89,7 @@ def seconds(plan: ImagePlan, size: int) -> float:
 def test_tiles_are_as_small_as_is_worth_it(
     end: mn.spec.Layer, host: bool, summed: int, most: int, planes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A side has twelve tiles, fewer if these would take too little time, and more if a tile's images are limited.
+    """A kernel's side has 12 tiles, fewer if tiles would take too little time, and more if a tile's images are limited.
 
     On a GPU, a tile has as many images as fit.
     """
@@ -128,9 +128,9 @@ def test_tiles_of_pixels_hold_so_many_numbers() -> None:
 def test_so_many_images_meet_themselves_at_a_time(
     phi: mn.spec.Layer, most: int, n: int, host: bool, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a CPU, a batch has a quarter of the pairs of a piece at most, because more arrays are in use.
+    """On a CPU, at most a quarter of `most` images meet themselves at a time, because more arrays are in use.
 
-    It also has at most a quarter of the images (rounded up), so that four cores can be used.
+    A batch also has at most a quarter of all images (rounded up), so that four cores can be used.
     """
     monkeypatch.setattr(engine, "on_host", lambda xp: host)
     monkeypatch.setattr(engine, "pairs_at_once", lambda plan: most)
@@ -149,7 +149,7 @@ def memory(plan: ImagePlan, *x: Any, size: int | None = None, cores: int = 1) ->
 def test_memory_grows_by_what_is_recorded_of_each_image() -> None:
     """Each image of x1 and x2 adds D and Theta, in float64, for every output pixel of every pooling.
 
-    Without pooling, it adds nothing.
+    Without pooling, an image adds nothing.
     """
     net = mn.Sequential(CONV, mn.AvgPool(2), CONV, mn.Residual(mn.Sequential(mn.ReLU(), CONV)), POOL)
     few, many, others = (blank(n, 8, 6, 1) for n in (900, 2500, 700))
@@ -200,7 +200,7 @@ def test_memory_of_fields_is_of_whole_ones_and_of_pieces(
 
 
 def test_memory_of_a_tile_grows_with_its_images() -> None:
-    """Memory is proportional to the prepared images, and a quadrature adds memory for each pixel.
+    """The memory of prepared images is proportional to the number of images. A quadrature adds memory for each pixel.
 
     Results per pixel are counted eight times.
     """

@@ -61,7 +61,7 @@ def test_equal_opposite_and_black_images_at_every_scale(head: str, power: int, s
 
 
 def opposite_error(dtype: Any) -> float:
-    """Return the largest |Theta(x, -x)| / Theta(x, x) in units of eps; with one window and a ReLU, it should be 0."""
+    """Return the largest |Theta(x, -x)| / Theta(x, x) in units of eps; for one window and a ReLU, this is 0."""
     x = np.random.default_rng(0).standard_normal((12, 4, 5, 2)).astype(dtype)
     one_pixel = mn.Conv2d(4, 3, w_std=2**0.5, padding="valid", stride=9)
     kernel = an.kernel(mn.Sequential(one_pixel, mn.ReLU(), mn.Flatten(), mn.Dense(1)))
@@ -92,7 +92,7 @@ def test_images_that_are_equal_stay_so_through_pooling(monkeypatch: pytest.Monke
 def repeated_behind_a_series() -> float:
     """Return the largest error of Theta(image, copy) over several images behind a quadrature, in float64.
 
-    The D of a quadrature is a sum of many terms.
+    With a quadrature, the distance D is a sum of many terms.
     """
     layer, errors = mn.Conv2d(4, 3, w_std=1.3, b_std=0.5, padding="same"), []
     for pool in (mn.AvgPool(2), mn.AvgPool(2, stride=1, padding="same")):
@@ -112,7 +112,7 @@ def test_images_that_are_equal_stay_so_behind_a_series(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("ratio", [1e2, 1e4, 1e6])
 def test_bright_next_to_dim_images(ratio: float) -> None:
-    """If image sizes differ by a factor, errors are below 20 roundings times this factor (without ReLU)."""
+    """Without ReLU, if image sizes differ by a factor `ratio`, errors are below 20 roundings times `ratio`."""
     x = some()
     x[:2] *= ratio
     spec = mn.Sequential(BIASED, mn.Erf(), CONV, mn.Erf(), mn.Flatten(), mn.Dense(1))
@@ -140,9 +140,9 @@ def test_a_black_image_that_a_later_bias_lifts(ratio: float, dtype: str) -> None
 @pytest.mark.parametrize("head", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flat", "pooled"])
 @pytest.mark.parametrize("phi", [mn.ReLU(), mn.Abs()], ids=repr)
 def test_kernels_at_the_end_of_the_range_are_right_or_refused(phi: mn.Layer, head: mn.Layer) -> None:
-    """Check kernels in which intermediate sums leave the float range.
+    """Kernels in which intermediate sums leave the float range are right or raise an error.
 
-    Clipping such sums makes Theta wrong by up to 100 %.
+    Clipped sums would make Theta wrong by up to 100 %.
     """
     x, right = np.clip(np.random.default_rng(0).standard_normal((4, 5, 5, 2)), -1, 1), set()
     kernel = an.kernel(mn.Sequential(BIASED, phi, mn.AvgPool(2), BIASED, phi, head, mn.Dense(1)))
@@ -206,7 +206,7 @@ WITH_BIAS = mn.Sequential(mn.Conv2d(4, 3), mn.ReLU(), mn.Conv2d(4, 3, b_std=1e-9
 def test_images_further_apart_than_float32_resolves_are_taken_in_float64(
     size: float, ratio: float, right: type[np.floating[Any]]
 ) -> None:
-    """The choice of float64 depends only on the ratio of the images' variances, not on their common size."""
+    """The choice of float64 depends only on the ratio of two images' variances, not on `size`."""
     x = np.ones((2, 4, 4, 1), np.float32) * size
     x[1] *= (ratio * precision.FLOAT32_MAX_RATIO) ** 0.5
     kernel = an.kernel(WITH_BIAS)
@@ -253,7 +253,7 @@ def test_an_entry_that_is_too_large_is_told_by_its_pair(F: int) -> None:
 
 
 def test_where_zeros_stand_does_not_tell_opposites() -> None:
-    """Opposite images are found whatever the signs of their zeros. Black images have no opposite."""
+    """Opposite images are found whatever the signs of zeros. Black images have no opposite."""
     for x in ([[1.0, -0.0], [-1.0, -0.0]], [[1.0, 0.0], [-1.0, -0.0]], [[3.0, 0.0], [0.0, 0.0], [-3.0, 0.0]]):
         assert precision.holds_opposites(np.array(x))
     for x in ([[0.0, -0.0], [0.0, 0.0]], [[1.0, 0.0], [1.0, -0.0]], [[1.0, -1.0], [-1.0, -1.0]]):
@@ -261,7 +261,7 @@ def test_where_zeros_stand_does_not_tell_opposites() -> None:
 
 
 def test_black_images_that_stay_black_keep_float32() -> None:
-    """If no bias gives black images a variance, they do not require float64, whatever the size of the others."""
+    """If no bias gives black images a variance, they do not require float64, whatever the size of the other images."""
     kernel, x = (
         an.kernel(mn.Sequential(CONV, mn.Erf(), CONV, mn.Erf(), mn.Flatten())),
         np.ones((3, 4, 4, 1), np.float32),
@@ -291,7 +291,7 @@ def test_networks_without_biases_and_scales_are_scale_free(layers: tuple[mn.spec
 
 
 def test_the_ends_of_what_is_taken() -> None:
-    """Size ratios up to 1e8 and variances from 1e-270 are accepted. Others raise an error."""
+    """Size ratios up to 1e8 and variances from 1e-270 are accepted. Beyond these, errors are raised."""
     kernel, x = an.kernel(mn.Sequential(CONV, mn.Erf(), mn.Flatten())), np.ones((2, 4, 4, 1))
     for ratio, size, right in ((0.95e8, 1.0, True), (1.05e8, 1.0, False), (1, 1.2e-135, True), (1, 0.8e-135, False)):
         scaled = x * np.array([size, ratio * size])[:, None, None, None]
@@ -324,7 +324,7 @@ def test_float32_of_images_of_any_size(end: mn.spec.Layer, scales: tuple[float, 
 def test_black_pixels_stay_black_through_pooling(end: mn.spec.Layer, phi: mn.spec.Layer) -> None:
     """Rounding must not give black pixels a variance.
 
-    Their Theta depends only on phi'(0) and on phi' of the other pixel.
+    Theta of black pixels depends only on phi'(0) and on phi' of the other pixel.
     """
     x = images(2, (3, 4, 2))
     x[:, 0] = x[:, :, 0] = 0

@@ -30,7 +30,7 @@ def test_one_pixel_that_is_flattened_is_that_pixel() -> None:
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_windows_of_one_pixel_average_nothing(size: int) -> None:
-    """Poolings with windows and strides of one pixel are removed. Poolings with larger strides are kept."""
+    """Poolings with windows and strides of one pixel change nothing. Poolings with larger windows or strides do."""
     body, end = (mn.Conv2d(4, 3), mn.ReLU()), (mn.Conv2d(4, 3), mn.Erf(), mn.Flatten(), DENSE)
     plain = an.kernel(mn.Sequential(*body, *end)).both(X)
     pooled = an.kernel(mn.Sequential(*body, mn.AvgPool(size, stride=1, padding="same"), *end)).both(X)
@@ -42,7 +42,7 @@ def test_windows_of_one_pixel_average_nothing(size: int) -> None:
 
 @pytest.mark.parametrize("by", [mn.NTK(), mn.Standard(), mn.PyTorch()], ids=repr)
 def test_a_window_of_the_whole_image_is_a_dense_layer(by: mn.spec.parametrization.Parametrization) -> None:
-    """The fan-in of a whole-image window counts all its weights, in every parametrization."""
+    """In every parametrization, a convolution whose window is the whole image has the kernels of a dense layer."""
     conv = mn.Sequential(mn.Conv2d(4, (3, 4), padding="valid", b_std=0.3), mn.ReLU(), mn.Flatten(), DENSE)
     dense = mn.Sequential(mn.Dense(4, b_std=0.3), mn.ReLU(), DENSE)
     for a, b in zip(an.kernel(conv, by).both(X), an.kernel(dense, by).both(X.reshape(3, 24)), strict=True):

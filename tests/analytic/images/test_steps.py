@@ -22,7 +22,7 @@ CONV = mn.Conv2d(2, 3, w_std=1.4, b_std=0.3)
 @pytest.mark.parametrize("end", [(mn.Flatten(),), (mn.AvgPool(2, padding="same"), CONV, mn.ReLU(), mn.GlobalAvgPool())])
 @pytest.mark.parametrize("kind", [mn.Sum, mn.Product])
 def test_branches_without_weights_have_no_theta(kind: Any, end: tuple[mn.spec.Layer, ...]) -> None:
-    """Check two branches at the inputs, only one of which has weights. The inputs have no Theta."""
+    """Check a network that begins with two branches, of which only one has weights. The inputs have no Theta."""
     for branches in permutations((mn.Identity(), CONV)):
         spec = mn.Sequential(kind(*branches), CONV, mn.ReLU(), *end, mn.Dense(1))
         alone = an.kernel(mn.Sequential(kind(*branches), mn.Flatten()))
@@ -46,7 +46,7 @@ POOLED = (mn.AvgPool(2), CONV, mn.Erf(), mn.GlobalAvgPool())
 
 @pytest.mark.parametrize("end", [(mn.Flatten(),), (mn.GlobalAvgPool(),), POOLED], ids=["flat", "pooled", "twice"])
 def test_frozen_weights_have_no_theta(end: tuple[mn.spec.Layer, ...]) -> None:
-    """If nothing is trained, Theta is 0. If only weights of the read-out are trained, Theta is K without its bias."""
+    """If nothing is trained, Theta is 0. If only weights of the read-out are trained, Theta is K minus b_std^2."""
     spec = mn.Sequential(CONV, mn.ReLU(), *end, mn.Dense(1, w_std=1.5, b_std=0.7))
     nngp, ntk = an.kernel(spec, Frozen()).both(X)
     assert nngp.all()

@@ -23,7 +23,7 @@ AXES = [
 
 
 def inside(axis: Axis, p: int, s: int) -> int | None:
-    """Return the pixel that output p reads at shift s, or None outside the image."""
+    """Return the pixel that output p reads at shift s, or None if the position is outside the image."""
     place = axis.stride * p - axis.before + s
     place = place % axis.size if axis.circular else place
     return place if 0 <= place < axis.size else None
@@ -90,7 +90,7 @@ def test_sums_across_and_along_the_lines_may_overwrite_the_field(
 ) -> None:
     """Sums overwrite the field if both axes are summed, the grid does not change and the field is one piece.
 
-    The sums across the lines are written to another array, and the sums along the lines then to the field.
+    The sums across the lines are written to another array. The sums along the lines are then written to the field.
     """
     monkeypatch.setattr("analytic.images.pixel_pairs.BYTES_PER_PIECE", limit)
     layout = FieldLayout(np, np.dtype(np.float64), diagonal=False)

@@ -1,4 +1,4 @@
-"""Test that solves with a factor from dask give equal answers, also with padding and after a kill, and test errors."""
+"""Compare solves with dask's factor with those of one machine, also with padding and after a kill. Test the errors."""
 
 from __future__ import annotations
 

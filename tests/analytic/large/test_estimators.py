@@ -1,4 +1,4 @@
-"""Test the estimators by scikit-learn's own checks, and compare their results with longer computations."""
+"""Test the estimators by scikit-learn's own checks, and compare results of estimators with longer computations."""
 
 import pickle
 import sys
@@ -44,7 +44,7 @@ def digits(n: int) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("model", MODELS, ids=repr)
 def test_scikit_learns_own_checks(model: Any) -> None:
-    """Only checks of weights fail. Leave-one-out omits an example with its whole weight. Finite times allow none."""
+    """Only checks of weights fail: leave-one-out omits examples with their weights, and finite times allow none."""
     timed = getattr(model, "time", inf) < inf
     left_out = isinstance(model, an.NTKClassifier | an.NNGPClassifier) or model.ridge == "loo"
     expected = ["check_sample_weights_not_overwritten"] if timed else []
@@ -54,7 +54,7 @@ def test_scikit_learns_own_checks(model: Any) -> None:
         found = check_estimator(model, on_fail=None)
     assert [check["check_name"] for check in found if check["status"] == "failed"] == expected
     skipped = {check["check_name"] for check in found if check["status"] == "skipped"}
-    assert skipped <= {"check_array_api_input"}  # scikit-learn 1.6 omits this check silently
+    assert skipped <= {"check_array_api_input"}  # scikit-learn 1.6 omits the check silently
     assert len(found) > 50
 
 
@@ -120,7 +120,7 @@ def test_spreads_have_the_scale_of_normalised_targets(how: dict[str, Any]) -> No
 
 
 def test_intervals_of_the_gaussian_process_cover_and_raw_spreads_do_not() -> None:
-    """Z-scores of a Gaussian process at 400 test points have standard deviation 1. With raw spreads, it exceeds 3."""
+    """The standard deviation of 400 z-scores is near 1 for a Gaussian process, but above 3 with raw spreads."""
     X, y = make_friedman1(600, noise=1.0, random_state=0)
     X = (X - 0.5) * 12**0.5
 
@@ -175,7 +175,7 @@ def test_weights_are_repetitions(how: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("weight", [None, WEIGHTS], ids=["plain", "weighted"])
 def test_the_ridge_is_that_of_the_least_left_out_error(weight: Any) -> None:
-    """Check that the ridge is that of RIDGES with the least leave-one-out error, which the tests above check."""
+    """Check that `ridge_` is the one of RIDGES, times the mean diagonal, with the least leave-one-out error."""
     x, y = digits(30)
     y = y + np.random.default_rng(0).standard_normal(30)
     w = np.ones(30) if weight is None else weight
@@ -249,7 +249,7 @@ def test_a_probability_is_a_share_of_networks() -> None:
 
 
 def test_shares_are_an_integral() -> None:
-    """Shares are Phi((f_1 - f_2) / sqrt 2) for two classes, equal a quadrature for more, and are never NaN."""
+    """For two classes, shares are Phi((f_1 - f_2) / sqrt 2). For five, shares equal a quadrature. No share is NaN."""
     f = np.random.default_rng(0).standard_normal((20, 5)) * 3
     two = shares(f[:, :2])
     assert np.allclose(two[:, 0], ndtr((f[:, 0] - f[:, 1]) / 2**0.5), rtol=1e-12)

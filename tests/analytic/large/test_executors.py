@@ -89,7 +89,7 @@ def test_out_and_progress_and_empty() -> None:
 
 @pytest.mark.usefixtures("small_blocks")
 def test_a_store_filled_by_an_executor_is_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store filled by an executor has the same bytes as one filled by a loop. A loop can continue a partial one."""
+    """A store filled by an executor has the same bytes as one filled by a loop. A loop continues a partial store."""
     monkeypatch.setattr(streaming, "FEWEST", 3)
     monkeypatch.setattr(streaming, "PIXEL_PAIRS_PER_BLOCK", 3600)  # 3 x 3 images of 400 pairs of pixels
     kernel, (x, _) = an.kernel(POOLED), inputs("pooled")
@@ -120,7 +120,7 @@ def stop_at(count: int) -> Any:
 
 
 class Counting(Executor):
-    """An executor that records its calls, runs none of them, and fails the first."""
+    """An executor that records its calls, runs no call, and fails the first."""
 
     def __init__(self) -> None:
         self.given: list[Future[Any]] = []
@@ -166,7 +166,7 @@ def test_an_inexact_quadrature_is_told_here_not_in_a_worker(tmp_path: Path, stor
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no kill -9 here")
 @pytest.mark.usefixtures("small_blocks")
 def test_a_pool_whose_worker_is_killed_keeps_its_blocks(tmp_path: Path) -> None:
-    """After a kill at the fourth block, the same call computes the other blocks. The result is that of a plain call."""
+    """After a kill at the fourth block, the same call computes the other blocks. The result is as without a kill."""
     kernel, (x, _), found = an.kernel(POOLED), inputs("pooled"), list[int]()
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         worker = pool.submit(os.getpid).result()

@@ -162,7 +162,7 @@ def test_float32_and_coinciding_landmarks_have_an_answer() -> None:
 
 @pytest.mark.parametrize("writes", [2, 7])
 def test_a_killed_solve_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int) -> None:
-    """Kill a solve after its second or seventh write, with the kernel read from the store."""
+    """A solve killed after its second or seventh write continues from the store without repeating a step."""
     x, y, _, _ = data()
     monkeypatch.setattr(landmarks, "KEPT", -1.0)
     how: Any = {"ridge": RIDGE, "by": "landmarks", "landmarks": 20, "store": tmp_path / "killed"}
@@ -187,7 +187,7 @@ def test_a_killed_solve_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 
 
 def test_each_entry_is_computed_once(way: str) -> None:
-    """If K_nm does not fit in memory, each of its entries is computed a second time, for the residual."""
+    """If K_nm does not fit in memory, each entry is computed a second time, for the residual."""
     x, y, _, _ = data()
     sizes: list[int] = []
 

@@ -1,4 +1,4 @@
-"""Test large-kernel regression on small kernels, against SciPy, after kills and damage, and if they are indefinite."""
+"""Test large-kernel regression on small kernels, against SciPy, after kills and damage, and for indefinite kernels."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_coefficients_are_those_of_scipy(tmp_path: Path, dtype: str, stored: boo
 
 @pytest.mark.parametrize("n", [20, N])
 def test_a_kernel_that_returns_its_own_array_keeps_it(n: int) -> None:
-    """The factor replaces its first panel. With a kernel's own array as the panel, answers were wrong by 0.27."""
+    """The factor overwrites its first panel. With a kernel's own array as the panel, answers were wrong by 0.27."""
     x, y, x_test = data(n)
     kept: dict[Any, Array] = {}
 
@@ -115,7 +115,7 @@ def test_an_error_in_the_product_changes_the_answer(wrong: str, monkeypatch: pyt
 
 
 def test_the_factor_in_float32_alone_is_not_enough(tmp_path: Path) -> None:
-    """With a float32 factor, the first residual is above 1e-10, unlike with float64. More steps reduce it."""
+    """With a float32 factor, the first residual is above 1e-10, unlike with float64. More steps reach 1e-10."""
     for dtype, enough in (("float64", True), ("float32", False)):
         x, y, _ = data(dtype=dtype)
         first = an.solve(KERNEL, x, y, ridge=RIDGE, tol=0.1, store=tmp_path / dtype)
@@ -183,13 +183,13 @@ class Killed(Exception):
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """Return the bytes of each file, except locks, which name their process."""
+    """Return the bytes of each file, except lock files, which name a process."""
     found = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock")
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
 def killed_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, after: bool) -> None:
-    """Raise Killed at call number `call` of owner.name, before or after its work. Later calls run normally."""
+    """Raise Killed at call number `call` of owner.name, before or after the call's work. Later calls run normally."""
     real, calls = getattr(owner, name), [0]
 
     def dies(*args: Any, **options: Any) -> Any:
@@ -277,7 +277,7 @@ def test_a_process_killed_again_and_again_ends_with_the_same_bytes(tmp_path: Pat
 
 
 def test_a_disk_too_small_is_refused_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The solve requests 84 kB, less the size of existing files."""
+    """The solve requests 84 kB, less the bytes of existing files."""
     x, y, _ = data()
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=70_000))
     with monkeypatch.context() as patch:
@@ -291,7 +291,7 @@ def test_a_disk_too_small_is_refused_before_the_work(tmp_path: Path, monkeypatch
 
 
 def test_finished_work_is_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other targets use the same factor. Another ridge has its own factor."""
+    """Other targets use the same factor. Another ridge needs another factor."""
     x, y, _ = data(60)
     fit = an.solve(KERNEL, x, y, ridge=RIDGE, store=tmp_path)
     monkeypatch.setattr(Factor, "_row", None)
@@ -334,7 +334,7 @@ def test_a_damaged_state_is_computed_again(tmp_path: Path) -> None:
 
 
 def test_a_second_starter_waits_and_has_the_result(tmp_path: Path) -> None:
-    """A solve that starts while another holds the lock waits. It returns the same bytes without steps of its own."""
+    """A solve that starts while another holds the lock waits. It then returns the same bytes without steps."""
     x, y, _ = data(40)
     first = an.solve(KERNEL, x, y, ridge=RIDGE, store=tmp_path)
     (folder,) = tmp_path.glob("cholesky-*")
@@ -364,7 +364,7 @@ def test_an_executor_computes_the_kernel(tmp_path: Path) -> None:
 
 
 class Shifted:
-    """The NTK of KERNEL minus `by` times the identity. It is indefinite for large `by`."""
+    """The NTK of KERNEL minus `by` times the identity. The kernel is indefinite for large `by`."""
 
     def __init__(self, by: float) -> None:
         self.by = by
@@ -389,7 +389,7 @@ def test_an_indefinite_kernel_is_refused_with_its_pivot(monkeypatch: pytest.Monk
     first = 49 + int(np.argmax(np.array(lowest) < shift))
     with pytest.raises(ValueError, match=rf"pivot {first} of 100.*pass a larger ridge"):
         an.solve(Shifted(shift), x, y)
-    without_factor(monkeypatch)  # as if the factor did not detect it
+    without_factor(monkeypatch)  # as if the factor did not detect the negative pivot
     with pytest.raises(ValueError, match="not positive definite: it has an eigenvalue of -"):
         an.solve(Shifted(0.1), x, y)
 
@@ -460,7 +460,7 @@ def test_wrong_arguments_are_refused(change: dict[str, Any], error: str) -> None
 
 
 def test_a_kernel_that_does_not_say_what_it_is_has_no_store(tmp_path: Path) -> None:
-    """A kernel with the default repr cannot have a store. Its repr is an address that another kernel can have later."""
+    """A kernel with the default repr cannot have a store. The repr has an address, which can be reused."""
     x, y, _ = data(40)
     with pytest.raises(TypeError, match="which say what they are"):
         an.solve(Shifted(0.0), x, y, ridge=RIDGE, store=tmp_path)

@@ -104,14 +104,14 @@ def test_a_store_of_another_kernel_is_refused(tmp_path: Path) -> None:
 
 
 def started(folder: Path) -> tuple[an.Kernel, Array, Any]:
-    """Return a small kernel, its inputs, and the result of a complete store."""
+    """Return a small kernel, inputs, and the result of a complete store."""
     kernel, x = an.kernel(mn.Sequential(mn.Dense(4), mn.ReLU(), D)), images(3, (5,))
     return kernel, x, np.array(kernel.ntk(x, store=folder))
 
 
 @pytest.mark.parametrize("end", [0, 5, -8])
 def test_a_store_cut_short_is_refused(tmp_path: Path, end: int) -> None:
-    """A file with too few bytes raises an error. If opened for writing, it would be extended by zeros."""
+    """A file with too few bytes raises an error. If opened for writing, the file would be extended by zeros."""
     kernel, x, _ = started(tmp_path / "k")
     file = tmp_path / "k" / "ntk.npy"
     file.write_bytes(file.read_bytes()[:end])
@@ -201,7 +201,7 @@ def test_a_block_without_its_line_is_computed_again(tmp_path: Path, monkeypatch:
 
 
 class Counted:
-    """A finished store of 15 blocks. Calls on its copies count the blocks that they compute."""
+    """A finished store of 15 blocks. `after` counts the blocks that a call on a copy of the store computes."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.folder, self.kernel, self.x = folder, an.kernel(POOLED), images(9, (3, 4, 2))
@@ -216,7 +216,7 @@ class Counted:
         patch.setattr(type(self.kernel), "_block", counted)
 
     def after(self, record: bytes) -> int:
-        """Count the blocks computed by a call that finds this record.
+        """Count the blocks computed by a call that finds `record`.
 
         Raise AssertionError unless the call ends with the right bytes.
         """
@@ -249,7 +249,7 @@ def affected(record: bytes, at: int) -> int:
 
 
 def test_a_bit_of_the_record_costs_the_blocks_of_its_lines(store: Counted) -> None:
-    """Check 80 bits, including bits at the ends of lines."""
+    """Check that 80 flipped bits, some of them at the ends of lines, cost at most the blocks of their lines."""
     rng, ends = np.random.default_rng(0), [i for i, byte in enumerate(store.record) if byte == ord("\n")]
     places = [*rng.choice(len(store.record), 60), *rng.choice(ends, 20)]
     for at in places:
@@ -277,7 +277,7 @@ def test_where_all_bits_are_lost_all_blocks_are_computed(store: Counted) -> None
 def test_a_record_of_another_kernel_is_refused(store: Counted) -> None:
     """A store with the record of another kernel is rejected, whatever the record contains.
 
-    Under the expected name, the lines of such a record match no block.
+    Under the expected name, no line of such a record matches a block.
     """
     other = store.folder / "other"
     mine = store.kernel.both(store.x + 1, store=other)
@@ -303,7 +303,7 @@ def test_a_record_that_is_believed_gives_wrong_bytes(store: Counted, monkeypatch
 
 
 def test_a_line_of_another_process_is_compared_too(store: Counted) -> None:
-    """A flipped bit in the record can add a line for a block that no process has computed."""
+    """If a flipped bit adds a line to the record for a block that no process has computed, the block is computed."""
     lines = store.record.splitlines(keepends=True)
 
     def flip_now(done: int, total: int) -> None:
@@ -337,7 +337,7 @@ def test_a_full_disk_is_an_error_before_work(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_result_takes_its_space_before_work(tmp_path: Path) -> None:
-    """Space for the result is allocated on disk before the work. It is not a hole in a sparse file."""
+    """Space for the result is allocated on disk before the work. The file is not sparse."""
     kernel, x = an.kernel(mn.Sequential(D)), images(300, (5,))
     with pytest.raises(Killed):
         kernel.ntk(x, store=tmp_path, progress=stop)
@@ -362,7 +362,7 @@ def test_a_finished_store_is_read_where_nothing_can_be_written(tmp_path: Path, m
 
 
 def test_the_result_cannot_be_written_to(tmp_path: Path) -> None:
-    """The result is read-only, because writing to it would change the store, which later calls expect unchanged."""
+    """The result is read-only, because writing would change the store, which later calls expect unchanged."""
     kernel, x, _ = started(tmp_path)
     with pytest.raises(ValueError, match="read-only"):
         kernel.ntk(x, store=tmp_path)[0, 0] = 1.0
@@ -404,7 +404,7 @@ def test_starters_share_the_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_record_that_another_starter_begins_meanwhile_is_no_stranger(
     store: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A record can be absent when it is read but present when the folder is searched for records of other kernels."""
+    """A record can be absent when the store reads it, but present when the store looks for records of other kernels."""
     right, reads = read_lines, []
 
     def absent_at_first(path: Path, what: str, remedy: str) -> list[str]:

@@ -33,7 +33,7 @@ def spec(*hidden: int, outputs: int = 2) -> mn.Sequential:
 def moment_matched(n: int = 6) -> tuple[mn.Network, mn.Array]:
     """Return a network and theta of n = d + C neurons with the limit's moments E[ww'] = I, E[aa'] = I, E[wa'] = 0.
 
-    The limit's equations apply to any neurons with these moments. This network follows the limit up to rounding.
+    w and a are a neuron's weights. The limit's equations apply to all neurons with these moments, up to rounding.
     """
     net = mn.Network(spec(n), (4,))
     neurons = np.linalg.qr(np.random.default_rng(1).standard_normal((n, n)))[0] * sqrt(n)
@@ -100,7 +100,7 @@ def test_a_wrong_factor_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("gamma0", GAMMAS)
 def test_features_gain_what_output_weights_gain(gamma0: float) -> None:
-    """The difference tr S / sigma_1^2 - tr Q / sigma_2^2 is conserved, and its two terms are not."""
+    """The difference tr S / sigma_1^2 - tr Q / sigma_2^2 of `moments` is conserved, but its first term changes."""
     _, S, Q = an.two_layer_limit(spec(1), X, Y, gamma0=gamma0).moments(TIMES)
     s, q = np.trace(S, axis1=1, axis2=2) / 1.3**2, np.trace(Q, axis1=1, axis2=2) / 0.7**2
     np.testing.assert_allclose(s - q, s[0] - q[0], atol=1e-8)
@@ -108,7 +108,7 @@ def test_features_gain_what_output_weights_gain(gamma0: float) -> None:
 
 
 def test_small_gamma0_is_the_tangent_kernels_training() -> None:
-    """At gamma0 = 0, training is exactly that of the NTK. At gamma0 = 1, it differs.
+    """At gamma0 = 0, training is exactly that of the NTK. At gamma0 = 1, training differs.
 
     At 1e-3, the difference is well below 1e-3, because the correction is O(gamma0^2).
     """
@@ -146,7 +146,7 @@ def test_descent_of_the_network_with_the_limits_moments(gamma0: float) -> None:
 
 
 def test_mean_field_is_gamma0_one() -> None:
-    """Training with `mn.MeanField()` and its learning rates follows the limit at gamma0 = 1 step by step."""
+    """Training with `mn.MeanField()`, learning rates included, follows the limit at gamma0 = 1 step by step."""
     _, theta0 = moment_matched()
     net = mn.Network(spec(6), (4,), mn.MeanField())
     run = mn.train(net, theta0, X, Y, loss=mn.mse, optimizer=mn.SGD(lr=0.1), steps=15)
@@ -169,7 +169,7 @@ def test_two_layers_of_mean_field_theory_are_the_closed_equation() -> None:
 
 
 def test_every_layer_gives_the_same_outputs() -> None:
-    """Check f = E[h^l g^l] / gamma0 for l = 1, ..., L."""
+    """Check f = E[h^l g^l] / gamma0 for l = 1, ..., L, with features h^l and backward signals g^l."""
     limit = an.deep_linear_limit(spec(1, 1, 1), X, Y, gamma0=1.5, lr=0.1, steps=12)
     for at in (1, 2, 3):
         for k in range(13):
@@ -246,7 +246,7 @@ def kernel_errors(hidden: int, widths: tuple[int, ...], seeds: int, at: int = 12
 def test_kernels_of_wide_deep_networks_approach_the_limits() -> None:
     """After training, H^1, H^2, H^3 and Theta approach the limit as n^(-1/2).
 
-    Negative control: Theta does not approach its initial limit.
+    Negative control: Theta does not approach the limit of the initial Theta.
     """
     for name, errors in kernel_errors(3, (32, 64, 128), 120).items():
         law = power_law((32, 64, 128), errors)
@@ -290,7 +290,7 @@ def test_results_are_the_callers_arrays(library: str, dtype: str) -> None:
 
 
 def test_kernels_of_inputs_outside_the_training_sets_span() -> None:
-    """Two examples span two of four dimensions. In the other directions, features keep their initial values."""
+    """Two examples span two of four dimensions. In the other two directions, the weights do not move."""
     net, theta0 = moment_matched()
     alpha = 1 / (1.5 * sqrt(6))
     model, sgd = mn.Centred(net, theta0, alpha), mn.SGD(lr=0.2 / alpha**2)
@@ -308,7 +308,7 @@ def test_kernels_of_inputs_outside_the_training_sets_span() -> None:
 
 
 def test_more_inputs_than_directions_and_fewer() -> None:
-    """If five inputs in four dimensions have rank 2, training equals training on their two coordinates."""
+    """Training on inputs of rank 2 in four dimensions equals training on their two nonzero coordinates."""
     x = X @ np.diag([1.0, 1.0, 0.0, 0.0])
     a = an.two_layer_limit(spec(1), x, Y).predict(TIMES)
     b = an.two_layer_limit(spec(1), x[:, :2] / sqrt(2), Y).predict(TIMES)

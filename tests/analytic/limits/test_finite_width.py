@@ -34,7 +34,7 @@ def spec(phi: mn.spec.Layer, widths: tuple[int, ...]) -> mn.Sequential:
 
 @cache
 def drawn(net: mn.Sequential, members: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return f^2 and hatTheta of random networks, which right and wrong claims share."""
+    """Return f^2 and hatTheta of random networks. Right and wrong claims are tested on the same draws."""
     squares, thetas = kernels(net, X, members, seed)
     return squares[:, 0], thetas[:, 0]
 
@@ -58,7 +58,7 @@ def test_moments_are_exact_at_every_width(name: str) -> None:
 
 
 def test_n_times_the_variance_of_one_layer_is_three() -> None:
-    """n Var hatTheta / Theta^2 is 3 for ReLU and 1 for linear layers. A linear kernel is a mean of 2n squares."""
+    """n Var hatTheta / Theta^2 is 3 for ReLU and 1 for linear layers, whose hatTheta is a mean of 2n squares."""
     for n in (1, 2, 10, 10_000):
         assert n * an.finite_width(spec(mn.ReLU(), (n,))).relative == pytest.approx(3, rel=1e-10)
         assert n * an.finite_width(spec(mn.Identity(), (n,))).relative == pytest.approx(1, rel=1e-10)
@@ -76,7 +76,7 @@ def test_a_wrong_variance_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["two layers", "three layers"])
 def test_a_wrong_recursion_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative controls: leave the Gaussian fourth moment 3 out of E (sum d^2 g^2)^2, or put it into E (sum d^2)^2."""
+    """Negative controls: the moment 3 of Gaussian g is left out of E (sum d^2 g^2)^2, or put 3 into E (sum d^2)^2."""
     net = spec(*NETWORKS[name])
     for attribute, own in (("fourth", 1), ("square", 3)):  # in place of 3 and 1
         with monkeypatch.context() as patch:
@@ -108,7 +108,7 @@ def test_deep_and_wide_networks_tend_to_the_closed_form(phi: mn.spec.Layer, gate
 
 
 def test_small_and_continuous() -> None:
-    """The formula is 1 at beta = 0 and has no jump where the closed form replaces its series."""
+    """The formula is 1 at beta = 0 and has no jump where the closed form replaces the series."""
     assert an.depth_over_width(0.0) == 1
     beta = 1e-4 / 6
     below, above = an.depth_over_width(beta * (1 - 1e-9)), an.depth_over_width(beta * (1 + 1e-9))

@@ -142,7 +142,7 @@ def test_mean_field_theory_by_tangents_has_the_same_limit() -> None:
 def width_law(phi: Activation, hidden: int, total: int, widths: tuple[int, ...] = (16, 32, 64)) -> None:
     """The mean over total / n networks differs from the limit by c / n.
 
-    A single network differs from this mean by O(n^(-1/2)). We measure the mean of y f over four digits, one of them
+    A single network differs from the mean by O(n^(-1/2)). We measure the mean of y f over four digits, one of them
     odd, after twenty steps in which features move.
     """
     x, y = mn.datasets.digits().pca(5).on_sphere().subset(4, np.random.default_rng(3)).parity()

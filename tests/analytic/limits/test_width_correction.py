@@ -67,7 +67,7 @@ def test_linear_networks_at_initialisation(hidden: int) -> None:
 def test_ends_and_symmetries() -> None:
     """The correction is 0 at t = 0 and, on the training set, at the end.
 
-    It is odd in y and is a sum of terms in the layers' inverse widths.
+    The correction is odd in y, and is a sum of terms in the layers' inverse widths.
     """
     found = theory(spec(2))
     start, end = found.predict(0.0), found.predict(np.inf)
@@ -100,7 +100,7 @@ def test_training_and_test_points_have_one_theory() -> None:
 def test_the_error_is_the_scatter_and_falls_with_samples() -> None:
     """Estimates from different samples agree within their errors.
 
-    With 16 times as many samples, the error is less than a third. As 1/sqrt(samples), it would fall to a quarter.
+    With 16 times as many samples, the error falls to less than a third; the law 1/sqrt(samples) predicts a quarter.
     """
     coarse, fine = (theory(spec(2), samples=S, rng=np.random.default_rng(3)).predict([1.0, 9.0]) for S in (128, 2048))
     assert np.all(np.abs(coarse.correction - fine.correction) < 8 * np.hypot(coarse.error, fine.error))
@@ -120,7 +120,7 @@ def neuron(phi: mn.spec.Activation) -> mn.Sequential:
 
 @cache
 def one_neuron(phi: mn.spec.Activation) -> dict[str, Array]:
-    """Return the moments at width 1, by quadrature over the neuron's two weights and its bias.
+    """Return the moments at width 1, by quadrature over the neuron's two weights and bias.
 
     With one hidden layer O3 and O4 are sums over independent neurons, so n times each moment is the same at every
     width. O3 and O4 are computed by finite differences along J', with errors of 1e-5.
@@ -197,7 +197,7 @@ def difference(f: Any, u: int, h: float = 4e-3) -> Any:
 
 
 def above_law(hidden: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check that the first layer's derivatives of K and T are those of the kernel of the layers above it.
+    """Check that the first layer's derivatives of K and T are those of the kernel of the layers above.
 
     Two inputs with the Gram matrix [[p, c], [c, q]] represent the means of a layer, and T(c, p, q, rho) = T(c, p, q, 0)
     + rho K_c.

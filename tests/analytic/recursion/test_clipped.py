@@ -27,7 +27,7 @@ ONE, OFF, SKEW = more.Hardtanh(), more.Hardtanh(0.5, 2.0), more.Hardtanh(-0.5, 2
 
 
 def of_pair(phi: mn.Activation, q: float, q2: float, p: float, r: float | None = None) -> tuple[float, float, float]:
-    """Return p', r' and E phi'(u) phi'(u') of one pair."""
+    """Return p', r' and E phi'(u) phi'(u') of one pair at angle a, with p = sin(a/2)^2 and r = cos(a/2)^2."""
     step, i = closed_form(phi), np.zeros(1, dtype=np.int64)
     rows = RowState(np.array([q, q2]), np.zeros(2))
     after, row = step.rows(rows)
@@ -41,7 +41,7 @@ def of_pair(phi: mn.Activation, q: float, q2: float, p: float, r: float | None =
 
 
 def law_of_digits() -> None:
-    """In each case of CLIPPED, the errors of p', r' and the slope are below 2e-14 v + 2e-16 sqrt(v) for a value v."""
+    """In each case of CLIPPED, errors of p', r' and the slope are below 2e-14 v + 2e-16 sqrt(v), v the exact value."""
     for phi, q, q2, p, want, slope in CLIPPED:
         found = of_pair(phi, q, q2, p)
         for got, truth in zip(found, (want, 1 - want, slope), strict=True):

@@ -28,7 +28,7 @@ KINDS = [mn.Cos(1.2, 0.8, 0.4), mn.Exp(0.7, 0.3), mn.Gaussian(), mn.GELU(), mn.R
 MORE = [mn.Sin(), mn.Cos(), mn.Rbf(0.6), mn.Gaussian(1.3, -0.2), mn.Monomial(3), mn.Polynomial((0.3, -0.8, 0.2, 0.1))]
 EACH = [*KINDS, *(pytest.param(phi, marks=pytest.mark.slow) for phi in MORE)]
 FOUND = [phi for kind in layers() if issubclass(kind, mn.Activation) for phi, at in examples(kind) if len(at) == 1]
-INFINITE = [mn.Gaussian(0.6, 0.6)]  # E exp(0.6 u^2)^2 does not exist for these variances
+INFINITE = [mn.Gaussian(0.6, 0.6)]  # E exp(0.6 u^2)^2 is infinite for the variances in these tests
 SMOOTH = [
     phi for phi in FOUND
     if isinstance(closed_form(phi), ClosedForm) and not pointwise(phi).kinks and phi not in INFINITE
@@ -38,7 +38,7 @@ SMOOTH = [
 
 @dataclass(frozen=True)
 class Plain(mn.Activation):
-    """The phi of another activation, without its closed form."""
+    """The phi of another activation, without the closed form."""
 
     of: mn.Activation
 
@@ -79,13 +79,13 @@ def network(*phi: mn.spec.Layer, b_std: float = 0.3) -> mn.Sequential:
 
 
 def relative(got: Array, want: Array) -> float:
-    """Return the largest error of both kernels, relative to sqrt(k(x, x) k(x', x'))."""
+    """Return the largest error of the NNGP and the NTK, relative to sqrt(k(x, x) k(x', x'))."""
     scales = [np.sqrt(np.outer(k.diagonal(), k.diagonal())) for k in want]
     return max(float((np.abs(a - b) / s).max()) for a, b, s in zip(got, want, scales, strict=True))
 
 
 def check_against_quadrature(phi: mn.Activation, plain: Plain) -> None:
-    """Check that both kernels equal the quadrature to 1e-12, at angles from 0 to pi and norms from 0.3 to 2."""
+    """Check that the NNGP and the NTK equal the quadrature to 1e-12, at angles from 0 to pi and norms from 0.3 to 2."""
     angle = np.array([0.0, 0.3, 1.0, 1.6, 2.4, 3.0, pi, 0.3, 1.6, pi])[:, None]
     x = np.array([1.0] * 7 + [0.3, 2.0, 1.4])[:, None] * sqrt(2) * np.hstack([np.cos(angle), np.sin(angle)])
     error = relative(an.kernel(network(phi)).both(x), an.kernel(network(plain)).both(x))
@@ -106,7 +106,7 @@ def test_the_check_refuses_a_wrong_dual(phi: mn.Activation, how: Any) -> None:
 
 
 def modest_rows(dtype: Any) -> Array:
-    """Return degenerate rows. Norms above 10 are scaled down, because exponentials of them would overflow."""
+    """Return degenerate rows. Rows with norms above 10, whose exponentials would overflow, are scaled down."""
     x = degenerate_rows(np.random.default_rng(1))
     norm = np.linalg.norm(x, axis=1, keepdims=True) / sqrt(x.shape[1])
     return (x * np.where(norm > 10, 2e-6, 1.0)).astype(dtype)
@@ -116,7 +116,7 @@ BOUND = {np.float64: 1e-11, np.float32: 2e-6}
 
 
 def check_degenerate(phi: mn.Activation, dtype: Any) -> None:
-    """Check all pairs of rows, also with a ReLU after phi: its kernel depends on angles, not only on their squares."""
+    """Check all pairs of rows, also with a ReLU after phi, whose kernel depends on angles, not only on squares."""
     x = modest_rows(dtype)[[0, 1, 2, 4, 6, 8, 9, 10, 12, 14, 15, 16, 18, 21]]
     for spec in (network(phi, b_std=0.0), network(phi, mn.ReLU())):
         errors = largest_errors(an.kernel(spec).both(x), exact_kernels(spec, x))
@@ -198,7 +198,7 @@ def test_a_kernel_of_gaussian_shape() -> None:
 
 
 def test_a_sine_of_frequency_zero() -> None:
-    """At the frequencies 0 and 1e-100, both kernels are constant."""
+    """At the frequencies 0 and 1e-100, the NNGP and the NTK are constant."""
     x = np.random.default_rng(0).standard_normal((3, 4))
     for b in (0.0, 1e-100):
         got = an.kernel(mn.Sequential(mn.Dense(8), mn.Sin(2.0, b, 1.0), mn.Dense(1))).both(x)
@@ -237,7 +237,7 @@ def test_the_error_holds_at_the_worst_angle_and_falls_with_the_correlation() -> 
 
 
 def test_the_error_knows_what_the_axis_leaves_out() -> None:
-    """The error of exp(4 z)^2, whose mass lies about z = 8, is small, because the axis of z includes this mass.
+    """The error of exp(4 z)^2, whose mass lies about z = 8, is small, because the axis of z extends that far.
 
     For exp(12 z)^2, whose mass lies beyond the range of float64, an error is raised.
     """
@@ -250,7 +250,7 @@ def test_the_error_knows_what_the_axis_leaves_out() -> None:
 
 
 def h(degree: int) -> list[Any]:
-    """Return the coefficients of the normalised Hermite polynomial in powers of x, to 60 digits."""
+    """Return the coefficients of the normalised Hermite polynomial h_degree in powers of x, to 60 digits."""
     coef = [mp.mpf(0)] * (degree + 1)
     for k in range(degree // 2 + 1):
         coef[degree - 2 * k] = (-0.5) ** k * mp.sqrt(factorial(degree)) / (factorial(k) * factorial(degree - 2 * k))
@@ -286,7 +286,7 @@ def polynomial_kernels(coef: list[Any], x: Array) -> tuple[Array, Array]:
 
 
 def error_holds(phi: Any, coef: list[Any], x: Array) -> tuple[float, float]:
-    """Return the largest error of both kernels, and the stated error."""
+    """Return the largest error of the NNGP and the NTK, and `Kernel.error`."""
     kernel = an.kernel(mn.Sequential(mn.Dense(8), phi, mn.Dense(1)))
     with mp.workdps(60), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the stated error is large

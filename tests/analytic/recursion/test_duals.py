@@ -1,4 +1,4 @@
-"""Test dual activations and their derivatives against integrals over the plane, such as E phi(u) phi(v)."""
+"""Test dual activations and derivatives of dual activations against integrals over the plane, e.g. E phi(u) phi(v)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def pair(q1: float, q2: float, c: float) -> Any:
 
 
 def check_dual(kernel: Callable[[Any], Any], activation: Activation, q1: float, q2: float, c: float) -> None:
-    """Check K = E phi phi and Theta = K + k_0 E phi' phi' of Dense-phi-Dense, up to 1e-11 sqrt(k k')."""
+    """Check K = E phi phi and Theta = K + k_0 E phi' phi' of Dense-phi-Dense to 1e-11, where k_0 = E u v."""
     k, t = kernel(pair(q1, q2, c))
     want, slope = plane(activation, q1, q2, c)
     for got, exact, scale in ((k, want, k), (t, want + np.sqrt(q1 * q2) * c * slope, t)):
@@ -152,7 +152,7 @@ def test_an_activation_that_is_registered_again_has_another_kernel() -> None:
 
 
 def test_closed_form_against_series() -> None:
-    """Compare erf by its closed form with erf as a general activation, by quadrature."""
+    """Compare erf by the closed form with erf as a general activation by quadrature."""
     from analytic.recursion.quadrature import Quadrature
     from analytic.recursion.rules import lower
 
@@ -221,7 +221,7 @@ def tanh_kernels(q: float, c: Any) -> tuple[Any, Any]:
 def test_large_preactivations_state_their_error(w_std: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """At correlation c, the error is at most `Kernel.error` times |c|^1024, and not far below this bound near c = 1.
 
-    At angles of at least 0.27 from 0 and pi, the error is only rounding. This test uses only the series, as for rows of
+    At angles of at least 0.27 from 0 and pi, the error is only rounding. Here only the series is used, as for rows of
     several norms. `test_steep` tests rows of one norm.
     """
     monkeypatch.setattr(Steep, "of", staticmethod(lambda *_: None))

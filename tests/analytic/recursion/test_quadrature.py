@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 
 
 def distances(s: Array) -> Array:
-    """Return E (tanh(s_i z) / sqrt v_i - tanh(s_j z) / sqrt v_j)^2 for all pairs i, j, integrated on one grid."""
+    """Return E (tanh(s_i z) / sqrt v_i - tanh(s_j z) / sqrt v_j)^2 for all i, j on one grid, v_i = E tanh(s_i z)^2."""
     z, w = axis(np, s, (), panels(np.tanh, s), 40)
     y = np.tanh(s[:, None] * z)
     y /= np.sqrt((y**2 * w).sum(axis=1))[:, None]
@@ -63,7 +63,7 @@ def test_vectors_far_from_the_origin_are_centred_before_their_distances_are_take
 
 @pytest.mark.parametrize("phi", [mn.Tanh(), mn.Softplus()])
 def test_float32_takes_a_shorter_series_and_loses_nothing(phi: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Float32 uses fewer terms, and its kernels equal those of float64 up to rounding.
+    """Float32 uses fewer terms, and float32 kernels equal float64 kernels up to rounding.
 
     The check fails on series that end too early.
     """
@@ -95,7 +95,7 @@ def test_float32_takes_a_shorter_series_and_loses_nothing(phi: Any, monkeypatch:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_rows_of_one_norm_up_to_roundings_share_a_series(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Results equal those of a call with one more row of another norm, in which every row has its own series.
+    """Results equal those of a call with one more row of another norm, where each row needs a separate series.
 
     Rows of different norms do not share a series.
     """

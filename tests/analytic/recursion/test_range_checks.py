@@ -41,7 +41,7 @@ def errors(spec: mn.Sequential, x: Array, monkeypatch: pytest.MonkeyPatch) -> fl
 
 
 def bound(phi: mn.spec.Layer, scale: float) -> float:
-    """Return the tolerance: 1e-14, plus up to 4e-16 |u| for Erf and Sin, whose Theta needs it at angles below 1/|u|."""
+    """Return the tolerance: 1e-14, plus up to 4e-16 |u| for Erf and Sin, whose Theta varies over angles of 1 / |u|."""
     steep = isinstance(phi, (mn.Erf, mn.Sin)) and 1e5 < scale < 1e40
     return 1e-14 + (4e-16 * min(scale, 1e14) if steep else 0.0)
 
@@ -60,7 +60,7 @@ def test_every_scale(phi: mn.spec.Layer, power: int, b_std: float) -> None:
 @pytest.mark.parametrize("phi", [mn.ReLU(), mn.Erf()], ids=repr)
 @pytest.mark.parametrize("scale", [1e-44, 1e-40, 1e38])
 def test_float32_to_its_ends(phi: mn.spec.Layer, scale: float) -> None:
-    """Near both ends of float32, kernels agree with those of float64, or an error names a row that is too large."""
+    """Near both ends of float32, kernels agree with float64 kernels, or an error names a row that is too large."""
     spec, x = network(phi, 0.3 if scale < 1 else 0.0), rows(scale, np.float32)
     kernel = an.kernel(spec)
     if scale > 1 and isinstance(phi, mn.ReLU):
@@ -80,7 +80,7 @@ def test_variances_that_float32_cannot_hold_are_taken_in_float64(
 ) -> None:
     """Variances between two layers can exceed the range of float32 although the results do not.
 
-    If they were computed in float32, the kernels would be wrong or NaN.
+    If the variances were computed in float32, the kernels would be wrong or NaN.
     """
     spec = mn.Sequential(mn.Dense(8), phi, mn.Dense(8, w_std=1e-10), phi, mn.Dense(1))
     x = (1e25 * np.random.default_rng(0).standard_normal((6, 4))).astype(np.float32)
@@ -98,7 +98,7 @@ def test_variances_that_float32_cannot_hold_are_taken_in_float64(
 def test_one_row_at_each_of_many_scales(monkeypatch: pytest.MonkeyPatch) -> None:
     """ReLU depends on the small angles that GELU creates between collinear rows of different norms.
 
-    A single interpolation loses these angles.
+    One interpolation for all norms loses the small angles.
     """
     x = np.logspace(-30, 30, 13)[:, None] * U
     spec = mn.Sequential(mn.Dense(8), mn.GELU(), mn.Dense(8), mn.ReLU(), mn.Dense(1))

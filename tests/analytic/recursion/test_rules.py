@@ -60,7 +60,7 @@ def smooth_or_kinked() -> st.SearchStrategy[mn.spec.Layer]:
 
 @st.composite
 def random_specs(draw: st.DrawFn) -> mn.Sequential:
-    """Draw chains with residual blocks and other branches and any kind of bias. Widths are equal, as sums require."""
+    """Draw a chain of layers with residual blocks, other branches and both kinds of bias. Sums require equal widths."""
 
     def dense() -> mn.Dense:
         return mn.Dense(
@@ -90,7 +90,7 @@ def rows(draw: st.DrawFn) -> Any:
 
 
 def check_gram(kernel: an.Kernel, x: Any) -> None:
-    """Check that a Gram matrix is symmetric and PSD, and that its diagonal and parts equal separate calls."""
+    """Check that Gram matrices are symmetric and PSD, have the diagonal `diag`, and equal `nngp` and `ntk`."""
     both, diag = kernel.both(x), kernel.diag(x)
     for k, d, alone in zip(both, diag, (kernel.nngp(x), kernel.ntk(x))):
         assert k.shape == (len(x), len(x))
@@ -136,7 +136,7 @@ def test_float32(spec: mn.Sequential, x: Any) -> None:
 
 
 def check_composition(kernel: Callable[[mn.Sequential], Any]) -> None:
-    """Check that adjacent Dense layers multiply: K = (w_2 w_1)^2 K_0 and Theta = 2 K."""
+    """Check that the scales of adjacent Dense layers multiply: K = (w_2 w_1)^2 K_0 and Theta = 2 K."""
     k, t = kernel(mn.Sequential(mn.Dense(5, w_std=1.5), mn.Identity(), mn.Dense(5, w_std=0.5)))
     np.testing.assert_allclose(k, 0.5625 * XF1 @ XF1.T / 4, rtol=1e-13, atol=1e-15)
     np.testing.assert_allclose(t, 2 * k, rtol=1e-13, atol=1e-15)

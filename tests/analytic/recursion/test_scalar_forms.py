@@ -71,7 +71,7 @@ RUNS = {"numpy": by_numpy, "numba": by_numba, "c": by_c}
 
 @pytest.fixture(params=RUNS)
 def run(request: pytest.FixtureRequest) -> Run:
-    """Return each implementation of the forms, or skip one that is not installed."""
+    """Return one implementation of the forms, or skip the test if the implementation is not installed."""
     if request.param != "numpy":
         pytest.importorskip("analytic.fast", reason="the satellite of speed was taken away")
     if request.param == "numba":
@@ -82,7 +82,7 @@ def run(request: pytest.FixtureRequest) -> Run:
 
 
 def entries(dtype: str, sizes: list[float]) -> tuple[Array, Array, Array]:
-    """Return D = (q + q') / 2 - k, s = sqrt(q) and s' of random, equal, opposite, nearly so, unlike and black pairs."""
+    """Return D = (q + q') / 2 - k, s = sqrt(q) and s' of random, (nearly) equal, (nearly) opposite and black pairs."""
     rng = np.random.default_rng(0)
     s, s2 = (v.reshape(-1) for v in np.meshgrid(sizes, sizes))
     s, s2 = (np.concatenate([v, np.exp(rng.normal(size=7) / 2)]) for v in (s, s2))
@@ -107,7 +107,7 @@ LAYERS: dict[str, mn.spec.Layer] = {
     "rectified square": mn.RectifiedMonomial(2),
 }
 FROM_D = {"exponential"}
-"""Forms that compute k directly from D. The others compute it from A = s s' - k."""
+"""Forms that compute k directly from D. The other forms compute k from A = s s' - k."""
 
 
 def form_for(name: str) -> Form:
@@ -131,7 +131,7 @@ def truth(name: str, dtype: str) -> tuple[Numbers, Numbers, Numbers]:
             k = (q + q2) / 2 - D0 if form.name in FROM_D else mp.mpf(r) * r2 - a
             (v, dv), (v2, dv2), (e, de) = (dual(layer, *three) for three in ((q, q, q), (q2, q2, q2), (q, q2, k)))
             top = (dv + dv2) / 2 * (t + 2 * r * r2 + 0.5)
-            top = mp.inf if top < 1e-20 else top  # for cos at black pixels, it is only the rounding of pi/2
+            top = mp.inf if top < 1e-20 else top  # for cos at black pixels, top is only the rounding of pi/2
             for one, number in zip(found, ((v + v2) / 2 - e, (t + 2 * k + 0.5) * de, (v + v2) / 2, top), strict=True):
                 one.append(mp.nstr(number, 30))
     after, slope, *scales = (np.array([np.longdouble(number) for number in one]) for one in found)
@@ -152,7 +152,7 @@ def worst(name: str, dtype: str, run: Run, change: Callable[[list[Any]], None] |
 
 @pytest.mark.parametrize(("dtype", "name"), thinned(product(DTYPES, LAYERS), every=2))
 def test_formulas_are_right_to_rounding(name: str, dtype: str, run: Run) -> None:
-    """Check s up to 5. Variances are then up to 25, and e^-D has errors of as many eps."""
+    """Check s up to 5. Variances are then up to 25, and e^-D has errors of up to 25 eps."""
     assert worst(name, dtype, run) < 32
 
 
@@ -213,7 +213,7 @@ def test_large_gelus_are_relus(s: float, run: Run) -> None:
 
 
 def snapped(A: Array, U2: Array) -> Array:
-    """Return A, or 2U for pixels that are opposite up to rounding."""
+    """Return A, or U2 for pixels that are opposite up to rounding."""
     return np.where(U2 * (1 - OPPOSITE_ROUNDINGS * np.finfo(A.dtype).eps) > A, A, U2)
 
 
@@ -229,7 +229,7 @@ def parted(D: Array, half: Array, half2: Array) -> tuple[Array, Array]:
 def kinked_errors(dtype: str, run: Run) -> float:
     """Return the largest error of D' and Theta' in units of eps.
 
-    The error of D' is relative to pi (q + q') / 2, and that of Theta' to its value at angle 0.
+    The error of D' is relative to pi (q + q') / 2, and the error of Theta' to the value at angle 0.
     """
     tiny, T = TINY_ROOT[np.dtype(dtype).itemsize], np.dtype(dtype).type
     D, root, root2 = entries(dtype, [tiny, 1e-4, 1.0, 1.0 + 1e-5, 30.0])

@@ -1,4 +1,4 @@
-"""Test nearly parallel and nearly opposite pairs of steep activations against integrals over u and, given u, u'."""
+"""Test nearly parallel and nearly opposite pairs of steep activations against integrals over u and over u' given u."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def mean(f: Any, s: float, angle: float) -> float:
 
 
 def off(phi: Any, w_std: float, dtype: str = "float64") -> float:
-    """Return the largest error of both kernels at ANGLES, relative to k(x, x)."""
+    """Return the largest error of the NNGP and the NTK at ANGLES, relative to k(x, x)."""
     k, theta = (a[0].astype(float) for a in network(phi, w_std).both(circle().astype(dtype)))
     f, q = pointwise(phi), w_std**2
     values, slopes = (
@@ -58,7 +58,7 @@ def off(phi: Any, w_std: float, dtype: str = "float64") -> float:
 @pytest.mark.parametrize("w_std", [10.0, 30.0])
 @pytest.mark.parametrize("phi", PHIS, ids=repr)
 def test_kernels_at_every_angle(phi: Any, w_std: float) -> None:
-    """Errors are below `Kernel.error` and below 1e-11. For tanh, the series alone has a much larger error."""
+    """Check that errors are below `Kernel.error` and below 1e-11, without a warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert off(phi, w_std) < min(network(phi, w_std).error(circle()), 1e-11)
@@ -66,7 +66,7 @@ def test_kernels_at_every_angle(phi: Any, w_std: float) -> None:
 
 @pytest.mark.parametrize("w_std", [0.5, 1.0, 2.0])
 def test_a_narrow_step_at_small_variances(w_std: float) -> None:
-    """At these variances, the unit of p, 0.1 / q, exceeds `top`, the largest p of the interpolation."""
+    """At small variances q, the unit of p, 0.1 / q, exceeds `top`, the largest p of the interpolation."""
     phi = mn.Softplus(beta=5.0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -79,7 +79,7 @@ def test_kernels_in_float32() -> None:
 
 @pytest.mark.parametrize("s", [10.0, 100.0])
 def test_p_after_is_the_integral_of_the_slope(s: float) -> None:
-    """Compare p' with adaptive integrals of its slope. Errors are relative to p', tiny for nearly equal rows."""
+    """Compare p' with adaptive integrals of the slope. Errors are relative to p', which can be tiny."""
     phi = pointwise(mn.Tanh())
     v = mean_square(s)
     found = Steep.of(phi, s, v, 0.5)

@@ -1,4 +1,4 @@
-"""Test equal, opposite, nearly parallel, collinear and zero rows against mpmath. Naive kernels lose digits on these."""
+"""Test equal, opposite, nearly parallel, collinear and zero rows against mpmath. Naive kernels are wrong there."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_deep(activation: type[mn.spec.Activation], depth: int, b_std: float, dt
 @pytest.mark.parametrize("activation", [mn.Abs, mn.LeakyReLU, mn.Sin, mn.GELU])
 def test_other_activations(activation: type[mn.spec.Activation], depth: int, b_std: float) -> None:
     spec = chain(activation, depth, b_std)
-    check(an.kernel(spec).both, spec, np.float64, times=max(1, depth / 3))  # each layer adds its own rounding
+    check(an.kernel(spec).both, spec, np.float64, times=max(1, depth / 3))  # each layer adds a rounding
 
 
 @pytest.mark.parametrize(("dtype", "distance"), [(np.float64, 1e4), (np.float64, 1e8), (np.float32, 1e4)])
@@ -105,7 +105,7 @@ def steep_error(name: str, scale: float, b_std: float) -> float:
 
 @pytest.mark.parametrize(("name", "scale", "b_std"), thinned(product(STEEP, (1e6, 1e8, 1e12), (0.0, 0.3)), every=7))
 def test_erf_is_so_steep_that_angles_of_any_size_count(name: str, scale: float, b_std: float) -> None:
-    """Theta has a slope of |u|, so p needs all its digits in the first layer and through every kink before erf."""
+    """Theta has a slope of |u|, so all digits of p matter in the first layer and through every kink before erf."""
     assert steep_error(name, scale, b_std) < 2e-14
 
 
@@ -133,7 +133,7 @@ def test_mixed_activations_of_tiny_rows() -> None:
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("activation", [mn.Erf, mn.Sin, mn.GELU])
 def test_one_image_at_many_brightnesses(activation: type[mn.spec.Activation], dtype: Any) -> None:
-    """The activation separates collinear rows of many, partly equal, norms, and ReLU depends on their angles."""
+    """The activation separates collinear rows of many norms, some of which are equal. ReLU depends on the angles."""
     rng = np.random.default_rng(1)
     x = np.linspace(0.1, 3, 16)[:, None] * rng.standard_normal(5)
     alike = np.concatenate([x, x[::4], x[::2] * (1 + 1e-7 * rng.standard_normal((8, 5)))]).astype(dtype)
@@ -146,7 +146,7 @@ def test_one_image_at_many_brightnesses(activation: type[mn.spec.Activation], dt
 
 @pytest.mark.parametrize("activation", WEIGHTS)
 def test_zero_initialised_biases(activation: type[mn.spec.Activation]) -> None:
-    """In the hidden layers, a row of zeros keeps K = 0. The biases train, so its Theta is positive."""
+    """In the hidden layers, a row of zeros keeps K = 0. The biases train, so Theta of this row is positive."""
     zeros = mn.Dense(8, b_std=0.5, b_init="zeros")
     for last in (mn.Dense(1), mn.Dense(1, b_std=0.1)):
         spec = mn.Sequential(zeros, activation(), zeros, activation(), last)

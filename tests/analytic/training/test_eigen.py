@@ -19,7 +19,7 @@ from tests.kit.two_layer_erf import erf_ntk, spread
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_duplicated_rows_train_to_the_exact_limit(dtype: type) -> None:
-    """If one input has two labels, gradient flow ends at their mean, as for one example with the mean label."""
+    """If one input has two labels, gradient flow ends at the mean label, as for one example with this label."""
     k, k_test, y, _ = spread()
     twice = [0, 1, 2, 3, 4, 5, 6, 0]  # the last example is the first one again, with another label
     y2 = np.concatenate([y, [[3.0, -1.0]]])
@@ -67,7 +67,7 @@ def test_a_zero_row_stays_where_it_was() -> None:
 
 
 def test_a_kernel_of_low_rank_ends_at_least_squares() -> None:
-    """For a linear model with more examples than features, the limit is its least-squares solution."""
+    """For a linear model with more examples than features, the limit is the least-squares solution."""
     draw = np.random.default_rng(5).standard_normal
     x, x_test, y = draw((40, 3)), draw((5, 3)), draw((40, 2))
     w = np.linalg.lstsq(x, y)[0]
@@ -79,7 +79,7 @@ def test_a_kernel_of_low_rank_ends_at_least_squares() -> None:
 
 
 def test_a_limit_that_does_not_exist_is_refused() -> None:
-    """k is singular along (1, -1). Predictions with a part along it grow without bound, so large t raises an error."""
+    """k is singular along (1, -1). Predictions with a part along (1, -1) grow without bound, so large t is refused."""
     k, k_test, y = np.ones((2, 2)), np.array([[1.0, 0.5]]), np.array([[1.0], [0.0]])
     flow = gradient_flow(k, y)
     # da/dt = -(k a - y)/2: the sum of a tends to 1/2 as 1 - e^-t, and the difference is t/2

@@ -91,10 +91,10 @@ SAMPLES = 20_000
 
 
 def trained_functions(x: A, y: A, x_test: A, t: float, kind: Kind, lr: float, ridge: float, seed: int) -> A:
-    """Return outputs (SAMPLES, M) at time t of functions drawn from GP(0, K) and trained on the first output.
+    """Return outputs (SAMPLES, M) at time t of functions drawn from GP(0, K) and trained on the first column of y.
 
-    The functions are stored as the outputs of one network, which do not interact. For "nngp" with a ridge, each
-    function has its own noise of that variance in its targets.
+    The functions are stored as outputs of one network. These outputs do not interact. For "nngp", each function has
+    its own noise of variance `ridge` in its targets.
     """
     rng = np.random.default_rng(seed)
     both, N = np.concatenate([x, x_test]), len(x)
@@ -136,7 +136,7 @@ def test_monte_carlo_refuses_planted_mistakes() -> None:
     mean, cov = trained.predict(x_test, t, cov=True)
     mean_nngp, cov_nngp = trained.predict(x_test, t, kind="nngp", cov=True)
     assert largest_z(draws["ntk"], mean[:, 0], cov) < BOUND
-    # the top layer's covariance without the factor 2 in its exponent is the covariance at half the time
+    # the top layer's covariance without the factor 2 in the exponent is the covariance at half the time
     _, no_factor_2 = trained.predict(x_test, t / 2, kind="nngp", cov=True)
     assert largest_z(draws["nngp"], mean_nngp[:, 0], no_factor_2) > 3 * BOUND
     # time divided by N C instead of N
@@ -175,7 +175,7 @@ def test_samples_come_from_the_generator_alone() -> None:
     gp = posterior(KERNEL, x, y)
     one, two = (gp.sample(x_test, 3, np.random.default_rng(5)) for _ in range(2))
     assert np.array_equal(one, two)
-    on_training = gp.sample(x, 3, np.random.default_rng(5))  # the function is known there, so its variance is 0
+    on_training = gp.sample(x, 3, np.random.default_rng(5))  # the function is known there: variance 0
     assert np.abs(on_training - y).max() < 1e-6
 
 
@@ -309,7 +309,7 @@ def test_float32_in_is_float32_out(kind: Kind) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_repeated_example_is_the_limit_of_its_two_copies(kind: Kind) -> None:
-    """Without a ridge, two copies of an example act like a single one with their mean label, up to rounding."""
+    """Without a ridge, two copies of an example act like one example with the mean label, up to rounding."""
     for seed in range(20):
         x, y, x_test = data(seed=seed)
         x2, y2 = np.concatenate([x, x[:1]]), np.concatenate([y, [[4.0, -4.0]]])
@@ -352,7 +352,7 @@ def test_eigenvalues_lost_in_rounding_are_reported() -> None:
 
 
 class Indefinite(DenseErfDense):
-    """A prior whose variances at new inputs are too small for its covariances with the training set."""
+    """A prior whose variances at new inputs are too small for the covariances with the training set."""
 
     def nngp(self, x1: A, x2: A | None = None) -> A:
         return super().nngp(x1, x2) * (0.5 if x2 is None and len(x1) == 4 else 1.0)

@@ -17,7 +17,7 @@ SPEC = mn.Sequential(mn.Dense(8, w_std=1.5), mn.ReLU(), mn.Dense(1))
 
 
 def matrix(half: list[list[Any]]) -> Any:
-    """Return a symmetric matrix from its upper triangle."""
+    """Return a symmetric matrix from the rows of the upper triangle."""
     full = mp.matrix(len(half))
     for i, row in enumerate(half):
         for j, value in enumerate(row, start=i):

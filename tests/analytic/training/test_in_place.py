@@ -40,7 +40,7 @@ def data(N: int, M: int = 7) -> tuple[A, A, A]:
 
 @pytest.mark.parametrize("kind", ["nngp", "ntk"])
 def test_the_answers_are_those_of_the_matrices(kind: Kind) -> None:
-    """The first mean frees the kernel's matrix. Later means and covariances are those of the explicit matrices."""
+    """The first mean frees the kernel's matrix. Later means and covariances equal formulas in explicit matrices."""
     x, y, x_test = data(300)
     K, T = DENSE.both(x)
     gp = posterior(DENSE, x, y, ridge=0.01, kind=kind)
@@ -70,7 +70,7 @@ def test_a_matrix_that_belongs_to_the_kernel_stays_as_it_was() -> None:
 
 @pytest.mark.parametrize("at", [3, 40])
 def test_without_a_factor_the_kernel_is_what_it_was(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For a repeated example there is no factor. Training uses the limit, and the kernel is evaluated only once."""
+    """For a repeated example there is no factor. Predictions use the limit, and the kernel is evaluated only once."""
     x, y, x_test = data(60)
     x[at], y[at] = x[0], y[0]
     K, nngp, asked = DENSE.nngp(x), type(DENSE).nngp, list[int]()

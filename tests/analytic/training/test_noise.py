@@ -29,7 +29,7 @@ def test_noise_of_each_example() -> None:
     evidence = -0.5 * np.sum(y * np.linalg.solve(K, y)) - np.linalg.slogdet(K)[1] - 8 * np.log(2 * np.pi)
     assert np.isclose(gp.log_marginal_likelihood(), evidence, rtol=1e-12)
     even = an.posterior(Linear(), x, y, ridge=float(noise.mean())).predict(z)
-    assert not np.allclose(mean, even, rtol=1e-2)  # it matters which examples have more noise
+    assert not np.allclose(mean, even, rtol=1e-2)  # the distribution of noise over examples matters
     same = an.posterior(Linear(), x, y, ridge=np.full(8, 0.5)).predict(z)
     assert np.array_equal(same, an.posterior(Linear(), x, y, ridge=0.5).predict(z))
 

@@ -31,7 +31,7 @@ def data(seed: int = 0) -> tuple[A, A, A]:
 def moments(x: A, y: A, x_test: A, t: float, kind: Kind, ridge: float, momentum: float) -> tuple[A, A]:
     """Return (mean, covariance) of functions that start at f_0 ~ GP(0, K), from a loop that is affine in f_0 and y.
 
-    For "nngp", each has its own noise of variance `ridge` in its targets.
+    For "nngp", each function has its own noise of variance `ridge` in its targets.
     """
     both = np.concatenate([x, x_test])
     K = KERNEL.nngp(both)
@@ -95,7 +95,7 @@ def test_steps_and_flow_end_alike_and_meet_as_the_rate_falls() -> None:
 
 
 class WithoutDiag:
-    """The same kernel with only the methods nngp, ntk and both."""
+    """KERNEL with only the methods nngp, ntk and both."""
 
     nngp, ntk, both = staticmethod(KERNEL.nngp), staticmethod(KERNEL.ntk), staticmethod(KERNEL.both)
 
@@ -130,7 +130,7 @@ def test_std_of_the_posterior(kind: Kind, ridge: float) -> None:
 
 
 def test_variances_lost_in_float32_are_zero() -> None:
-    """At points next to training points, a covariance in float32 has no negative variances.  No points are allowed."""
+    """At points next to training points, a covariance in float32 has no negative variances.  `x_test` may be empty."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((40, 5)).astype(np.float32)
     near = (x + 1e-4 * rng.standard_normal(x.shape)).astype(np.float32)
@@ -159,7 +159,7 @@ def test_std_takes_memory_for_m_times_n(make: Callable[..., Any], kind: Kind) ->
 
 
 class Indefinite:
-    """A kernel whose K(x, x) is too small for its K(x, X)."""
+    """A kernel whose K(x, x) is too small for K(x, X)."""
 
     ntk, both = staticmethod(KERNEL.ntk), staticmethod(KERNEL.both)
 
@@ -267,7 +267,7 @@ def test_a_long_prediction_goes_by_pieces(ridge: float, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize(("dtype", "host", "device"), [("float32", 12, 20), ("float64", 8, 16)])
 def test_the_memory_of_the_factor(dtype: str, host: int, device: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """L, in float64, overwrites a float64 kernel but not a float32 kernel. CuPy's Cholesky needs a copy of L."""
+    """The factor L, in float64, overwrites a float64 kernel but not a float32 kernel. CuPy's Cholesky copies L."""
     x = np.zeros((10, 3), dtype)
     of = an.posterior(an.kernel(mn.zoo.mlp(1, 8, 1)), x, x[:, :1], ridge=1.0)
     assert of._factor_bytes == host * 100

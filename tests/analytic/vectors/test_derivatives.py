@@ -48,7 +48,7 @@ def worst(found: Any, wanted: Any) -> float:
 def recursion(spec: mn.Sequential, x1: Any, x2: Any) -> Any:
     """Return a function of (log factor of w_std, log factor of b_std) that returns K and Theta, (2, N, M).
 
-    It uses the papers' recursion in cosines.
+    The function uses the papers' recursion in cosines.
     """
 
     def kernels(logs: Any) -> Any:
@@ -144,7 +144,7 @@ def test_precision_and_shapes() -> None:
 
 @pytest.mark.parametrize("name", ["residual", "dropout"])
 def test_many_rows_go_block_by_block(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks are as accurate as the whole, also with masks. They need at most 9 numbers per pair, 4 for the result."""
+    """Blocks are as accurate as the whole, also with masks. Blocks need at most 9 numbers per pair."""
     spec = SPECS.get(name, mn.Sequential(mn.Dense(8, b_std=0.5), mn.ReLU(), mn.Dropout(0.5), mn.Dense(1)))
     x, kernel = np.random.default_rng(0).standard_normal((400, 5)), an.kernel(spec)
     whole = kernel.derivatives(x)
@@ -167,9 +167,9 @@ def test_too_many_rows_are_refused_before_any_work(name: str, monkeypatch: pytes
 
 
 def test_a_derivative_beyond_the_precision_is_told_by_its_pair() -> None:
-    """Both rows are named, for one set of rows and for two.
+    """The message names the two rows, for one set of rows and for two sets.
 
-    Theta fits float32, but its derivative with respect to log w_std does not.
+    Theta fits float32, but dTheta / dlog w_std does not.
     """
     x = np.full((4, 5), 1e17, np.float32)
     x[2] = 1.2e19

@@ -1,4 +1,4 @@
-"""Test the tile engine for any number of rows, tile size and destination of the result, and test its errors."""
+"""Test the tile engine for any number of rows, tile size and destination of the result, and test errors."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_the_same_rows_twice_are_symmetric() -> None:
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_data_that_are_almost_parallel(dtype: Any) -> None:
-    """Kernels of single-number inputs, and of rows dominated by their mean, equal pairwise kernels in float64."""
+    """Kernels of single-number inputs, and of rows that are dominated by a mean, equal pairwise kernels in float64."""
     rng = np.random.default_rng(0)
     line, cone = rng.normal(size=(40, 1)).astype(dtype), (100 + rng.normal(size=(40, 30))).astype(dtype)
     for x in (line, cone):
@@ -193,7 +193,7 @@ PHIS = mn.ReLU(), mn.Erf(), mn.Sin(), mn.Tanh(), mn.Sigmoid(), mn.Softplus()
 @pytest.mark.filterwarnings("ignore:.*is by quadrature and exact to:UserWarning")
 @pytest.mark.parametrize(("phi", "w_std", "others"), thinned(product(PHIS, (1.0, 4.0), OTHERS), every=5), ids=repr)
 def test_a_pair_depends_on_other_rows_within_its_error(phi: mn.Activation, w_std: float, others: str) -> None:
-    """Series, interpolations and tiles depend on all rows, but change a pair's kernels within the stated errors."""
+    """Series, interpolations and tiles depend on all rows, but change a pair's kernels by at most the stated errors."""
     pytest.importorskip("analytic.phases", reason="Kernel.error knows no roundings without it")
     rng = np.random.default_rng(0)
     pair = rng.standard_normal((2, 9))

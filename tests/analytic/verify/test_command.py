@@ -133,7 +133,7 @@ def given() -> Any:
 
 
 def test_the_rate_stays_below_the_bound_of_every_narrow_network(given: Any) -> None:
-    """The rate is a minimum over bounds, including those of 16 networks of 4 units, but of none of 256 units."""
+    """The rate is a minimum over bounds, including those of 16 networks of 4 units, but not those of 256 units."""
     bench = experiment._Bench("relu", 1, given, np, 0, lambda part: None)
     ntk = an.kernel(network_spec("relu", 4, 1)).ntk(given.x)
     limit = experiment.LR * an.max_learning_rate(ntk[:N_TRAIN, :N_TRAIN])
@@ -144,7 +144,7 @@ def test_the_rate_stays_below_the_bound_of_every_narrow_network(given: Any) -> N
 
 
 def trained(K: Array, Theta: Array, y: Array, lr: float) -> Ensemble:
-    """Return an ensemble of infinitely wide networks with these kernels, trained by gradient descent."""
+    """Return an ensemble of infinitely wide networks with the kernels K and Theta, trained by gradient descent."""
     return ensemble((K, Theta), np.arange(N_TRAIN), y, lr=lr, by="descent")
 
 
@@ -167,7 +167,7 @@ def test_moments_are_those_of_gradient_descent_step_by_step(given: Any) -> None:
 
 
 def test_moments_of_the_last_layer_alone(given: Any) -> None:
-    """Check both moments with K in place of Theta, for fixed features and a trained last layer."""
+    """Check the mean and the covariance with K in place of Theta, for fixed features and a trained last layer."""
     K, Theta = an.kernel(network_spec("erf", 8, 2)).both(given.points)
     N, lr = N_TRAIN, 0.3
     update = np.eye(len(K))
@@ -351,7 +351,7 @@ def wrong_dynamics(ntk: Array, y: Array, f0: Array, steps: Array, lr: float) -> 
 
 
 def wrong_covariance(self: Any, points: Array, steps: Array, **how: Any) -> Any:
-    """Return eq. (15) without the transpose of its last term."""
+    """Return eq. (15) without the transposed last term."""
     found = right_moments(self, points, steps, **how)
     if not how.get("cov"):
         return found

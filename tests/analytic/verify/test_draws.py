@@ -1,4 +1,4 @@
-"""Test the law of width on random networks. The gate keeps its level of significance, and refuses the controls."""
+"""Test the law of width on random networks. The gate keeps the level of significance, and refuses the controls."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ Array = np.ndarray[Any, Any]
 NOT_DRAWN = {mn.ABRelu, mn.Exp, mn.Gaussian, mn.Hermite, mn.Polynomial, mn.RectifiedMonomial, mn.Sign, mn.Swish}
 """Activations that grow too fast or jump, and two that resemble drawn ones.
 
-Omitting them keeps older draws unchanged.
+Omitting these activations keeps older draws unchanged.
 """
 FEW: dict[str, Any] = {"widths": (4, 8, 16, 32, 64), "seed": 36, "each_control": 1}
 
@@ -153,7 +153,7 @@ def wrong_by(draw: Draw, width: int = 16) -> float:
 
 
 def test_no_right_backward_pass_is_refused() -> None:
-    """A hundred draws are accepted. The worst of 450 others, up to width 256, had an error of 2e-6."""
+    """A hundred draws are accepted. The worst of 450 other draws, up to width 256, had an error of 2e-6."""
     assert max(wrong_by(drawn(by(np.random.default_rng([5, i])))) for i in range(100)) < BACKWARD / 10
 
 
@@ -219,7 +219,7 @@ def test_gradients_that_go_straight_through_are_refused(monkeypatch: pytest.Monk
 
 @UNSTABLE
 def test_the_gate_refuses_what_both_models_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the same wrong gradient, f and f_lin approach each other as n^-1/2, but the gate rejects them."""
+    """With the same wrong gradient, f and f_lin approach each other as n^-1/2, but the gate rejects this draw."""
     draw = replace(biased(1), phi=mn.Tanh(), body="dense", residual=False, depth=2, steps=10, regime="NTK")
     right = NetworkJacobian.vjp
 
@@ -246,7 +246,7 @@ NARROW = (8, 12, 16, 32, 64)
 def holds_once_in_four(draw: Draw, widths: Sequence[int]) -> None:
     """Check that one of four attempts confirms the law. Each retry has new data, twice the widths and 1/8 of the rate.
 
-    The law is asymptotic. If its next order is small, a right draw is refused with probability at most LEVEL_OF_ALL. In
+    The law is asymptotic. If the next order is small, a right draw is refused with probability at most LEVEL_OF_ALL. In
     narrow deep networks, the stable rate of one member can be far below that of the eight members that set the rate.
     """
 

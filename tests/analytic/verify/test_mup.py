@@ -1,4 +1,4 @@
-"""Test that verdicts of `verify --mup` can fail, that its controls are refused, and that it writes the report."""
+"""Test that verdicts of `verify --mup` can fail, that controls are refused, and that the report is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Provide a strict stand-in for CuPy on a machine without a GPU: its arrays never convert to NumPy implicitly.
+"""Provide a strict stand-in for CuPy on a machine without a GPU: arrays never convert to NumPy implicitly.
 
     from tests.kit.standin import xp                    # the namespace, as array_namespace finds it
     a = xp.asarray(numpy_array)               # to the device, a copy

@@ -1,4 +1,4 @@
-"""Define the device of the stand-in: an array class separate from NumPy's, and counts of its operations.
+"""Define the device of the stand-in: an array class separate from NumPy's, and counts of operations.
 
 The stand-in is meant to be at least as strict as CuPy, so that code that passes here also passes with CuPy.
 """
@@ -53,7 +53,7 @@ def synchronised() -> None:
 
 
 class Device:
-    """The only device. It is a context manager, like CuPy's devices."""
+    """The only device. Like CuPy's devices, this one is a context manager."""
 
     id = 0
 
@@ -186,13 +186,13 @@ def _swapped(apply: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 class ndarray:
-    """An array of the device. It has only CuPy's operators and methods, and only `get` converts it to NumPy.
+    """An array of the device. The array has only CuPy's operators and methods, and only `get` converts it to NumPy.
 
     a.get(), a.item(), a.tolist(), float(a), int(a), bool(a), printing and indexing by a boolean mask wait for the
     device. These operations count as synchronisations.
     """
 
-    __module__ = "standin"  # errors name the library by its module
+    __module__ = "standin"  # errors name the library by the module of a class
 
     __slots__ = ("_host",)
     __array_priority__ = 100

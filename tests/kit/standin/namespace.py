@@ -1,9 +1,9 @@
 """Provide the namespace of the stand-in: CuPy's names, wrapped by array-api-compat as the real CuPy is.
 
-The module `cupy` below corresponds to the module cupy on a GPU. It contains nearly every name that both the real CuPy
-(cupy_names.json) and NumPy have, for device arrays. array-api-compat's code for CuPy then runs on this module, under
-the name array_api_compat.standin. The functions `xp.isdtype`, `xp.concat` and `xp.asarray(copy=True)` are therefore the
-functions that run on a GPU.
+The module `cupy` below corresponds to the module cupy on a GPU. The module contains nearly every name that both the
+real CuPy (cupy_names.json) and NumPy have, for device arrays. array-api-compat's code for CuPy then runs on this
+module, under the name array_api_compat.standin. The functions `xp.isdtype`, `xp.concat` and `xp.asarray(copy=True)` are
+therefore the functions that run on a GPU.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ HOST = {
     "ndim", "size", "isdtype", "iscomplexobj", "isrealobj", "common_type", "min_scalar_type", "may_share_memory",
     "shares_memory",
 }  # fmt: skip
-"""Functions that compute nothing on the device. Most of them use only shapes and dtypes."""
+"""Functions that compute nothing on the device. Most of these functions use only shapes and dtypes."""
 
 
 def _array(obj: Any, dtype: Any = None, copy: bool | None = True, order: str = "K", **kwargs: Any) -> d.ndarray:

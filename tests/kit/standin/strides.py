@@ -10,5 +10,5 @@ from tests.kit.standin.device import ndarray
 
 
 def as_strided(x: ndarray, shape: Sequence[int], strides: Sequence[int]) -> ndarray:
-    """Return a view of x with this shape and these strides."""
+    """Return a view of x with shape `shape` and strides `strides`."""
     return ndarray(np.lib.stride_tricks.as_strided(x._host, shape, strides))

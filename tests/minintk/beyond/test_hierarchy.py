@@ -1,4 +1,4 @@
-"""Test the hierarchy against autograd, frozen kernels and the network's gradient flow, and test its error messages."""
+"""Test the hierarchy against autograd, frozen kernels and the network's gradient flow, and test error messages."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def test_float32_takes_about_as_many_steps_in_order_4_as_in_order_3() -> None:
 
 
 def test_a_truncated_hierarchy_that_blows_up_says_so() -> None:
-    """Order 3 with twenty units raises an error. The smallest eigenvalue of its kernel becomes negative near t = 50."""
+    """Order 3 with twenty units raises an error. The smallest eigenvalue of the kernel becomes negative near t = 50."""
     rng = np.random.default_rng(0)
     net, x, y = mn.Network(mn.Sequential(mn.Dense(20), mn.Tanh(), mn.Dense(2)), (3,)), *rng.standard_normal((2, 4, 3))
     with pytest.raises(FloatingPointError, match=r"at order 3 a kernel .* take wider networks"):

@@ -1,4 +1,4 @@
-"""Test spectral descent and Muon: singular values, rank, momentum and depth of their steps."""
+"""Test the steps of spectral descent and of Muon: singular values, rank, momentum, and the effect of depth."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def test_all_singular_values_become_one(shape: tuple[int, ...], dtype: str, libr
 
 @pytest.mark.parametrize(("dtype", "least"), [("float32", 2e-5), ("float64", 1e-12)])
 def test_directions_without_gradient_stay_at_zero(dtype: str, least: float) -> None:
-    """Ten singular values from 1 down to `least`, or three equal ones, are 1 afterwards.
+    """Orthogonalisation maps ten singular values from 1 down to `least`, or three equal ones, to 1.
 
-    The others are zero and stay small despite rounding.
+    The other singular values are zero, and stay small despite rounding.
     """
     for s in (np.geomspace(1, least, 10), np.ones(3)):
         G, right = low_rank((90, 50), s, dtype)

@@ -125,7 +125,7 @@ def write_cifar(folder: Path, names: list[str], protocol: int = 3) -> list[dict[
 
 
 def dumped(value: Any) -> bytes:
-    """Return a pickle of protocol 4, the newest of the protocols that these tests write."""
+    """Return a pickle of protocol 4, the newest protocol that the tests of this file write."""
     return pickle.dumps(value, protocol=4)
 
 
@@ -235,7 +235,7 @@ HUGE = (
     ids=["a dictionary a byte", "one tuple, called a thousand times", "a shape of twenty thousand large numbers"],
 )
 def test_small_pickles_take_neither_memory_nor_time(tmp_path: Path, content: bytes, says: str) -> None:
-    """Pickles that need 70 or 80 times their size are refused, as is a shape whose product takes over a minute."""
+    """Pickles that need 70 or 80 times their size are refused, as is a shape whose product would take over a minute."""
     (tmp_path / "test_batch").write_bytes(content)
     with pytest.raises(ValueError, match=says):
         cifar10(tmp_path, "test")
@@ -302,7 +302,7 @@ def test_who_comes_while_another_unpacks_waits(
 ) -> None:
     """A second caller waits while the last file is half written and all others are complete.
 
-    Otherwise it would read the incomplete file.
+    Otherwise this caller would read the incomplete file.
     """
     processor, waits, others = pytest.importorskip("pooch").Untar, Event(), list[Future[Dataset]]()
     unpack, me = processor._extract_file, get_ident()

@@ -127,7 +127,7 @@ def test_target_alignment_rises_with_training() -> None:
 def test_cka() -> None:
     """CKA is invariant under rotations, scaling and shifts, but not under all linear maps.
 
-    It equals its formula in terms of features (Kornblith et al. 2019).
+    CKA equals the formula in terms of features (Kornblith et al. 2019).
     """
     rng = np.random.default_rng(3)
     a, b = rng.standard_normal((30, 6)) + 2, rng.standard_normal((30, 4)) @ np.diag([4, 1, 1, 1])
@@ -245,7 +245,7 @@ def test_kappa_falls_as_the_root_of_the_width() -> None:
 def test_half_the_second_derivative_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """With half of the second derivative, the curvature differs from the dense tensor's by more than 10 %.
 
-    This is a likely error, because the coefficient of the Taylor series is D^2 f[v, w] / 2.
+    Omitting a factor 2 is a likely error, because the coefficient of the Taylor series is D^2 f[v, w] / 2.
     """
     net = mn.Network(mn.Sequential(mn.Dense(5), mn.Tanh(), mn.Dense(1)), (3,))
     theta, x = net.init(np.random.default_rng(0)), np.eye(3)[:1]

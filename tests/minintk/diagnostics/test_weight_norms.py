@@ -1,4 +1,4 @@
-"""Test spectral norms against singular values, and test their edges, alignment, normalisation and array libraries."""
+"""Test spectral norms against singular values, and test edges, alignment, normalisation and array libraries."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_the_operator_of_a_layer_is_the_layer_without_its_bias() -> None:
 
 
 def test_gaussian_norms_are_at_the_edge() -> None:
-    """|W| / edge - 1 is of order n^-2/3, .016 at n = 512. An edge that is 10 % too low fails."""
+    """|W| / edge - 1 is of order n^-2/3, .016 at n = 512. The check fails for an edge that is 10 % too low."""
     spec = mn.Sequential(mn.Dense(512), mn.Tanh(), mn.Dense(512, w_std=1.7), mn.Tanh(), mn.Dense(128))
     for parametrization in (mn.NTK(), mn.Standard(), mn.SpectralMuP()):
         net = mn.Network(spec, (256,), parametrization)
@@ -145,7 +145,7 @@ def test_other_weights_have_the_edge_of_their_matrix() -> None:
 def test_spectral_mup_has_the_natural_norms_at_every_width() -> None:
     """|W| over the natural norm is in (0.9, 2.2) below the output; in muP and mean field, in (0.2, 2.2) at the output.
 
-    In NTK, the ratio at the output is in the latter interval after division by sqrt(n / 3).
+    In NTK, the ratio at the output, divided by sqrt(n / 3), is in (0.2, 2.2).
     """
     for n in (64, 256, 1024):
         spec = mn.Sequential(mn.Dense(n, b_std=1.0), mn.Tanh(), mn.Dense(n), mn.Tanh(), mn.Dense(3))

@@ -19,7 +19,7 @@ def rms(a: Any) -> float:
 
 
 def normed(n: int = 32) -> mn.Sequential:
-    """Return a spec with two BatchNorms, one of them in a branch, without biases before them."""
+    """Return a spec with two BatchNorms, one of which is in a branch, and without biases before the BatchNorms."""
     branch = mn.Sequential(mn.Dense(n), mn.BatchNorm(), mn.ReLU(), mn.Dense(n))
     return mn.Sequential(mn.Dense(n), mn.BatchNorm(), mn.Tanh(), mn.Residual(branch), mn.Dense(3))
 
@@ -51,7 +51,7 @@ def test_other_weights_and_widths_are_normalised_alike(n: int) -> None:
     theta = net.init(np.random.default_rng(5), dtype=np.float32)
     after = refrozen(net, theta, one).layer_outputs(theta, X)[1]
     assert np.allclose(after.mean(axis=0), 0.4, rtol=1e-4)
-    assert np.allclose(after.std(axis=0), 1.7, rtol=1e-3)  # BatchNorm's eps lowers it a little
+    assert np.allclose(after.std(axis=0), 1.7, rtol=1e-3)  # BatchNorm's eps lowers the deviation a little
     stale = one.net.layer_outputs(theta, X)[1] if n == 32 else 10 * after  # the planted error: the statistics stay
     assert not np.allclose(stale.std(axis=0), 1.7, rtol=0.2)
 

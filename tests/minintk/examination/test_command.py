@@ -1,4 +1,4 @@
-"""Test `minintk examine`: the files it reads, the report it writes, and its exit status."""
+"""Test `minintk examine`: the files that are read, the report, and the exit status."""
 
 from functools import partial
 from typing import Any

@@ -44,7 +44,7 @@ def test_lazy_with_intervals_around_what_a_user_would_measure() -> None:
 
 
 def test_every_replicate_runs_at_a_quarter_of_its_own_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By default, every replicate is trained at a quarter of its own stability bound.
+    """By default, every replicate is trained at a quarter of the replicate's own stability bound.
 
     The bounds of small convolutional networks differ much between draws. At a quarter of the smallest bound, most
     replicates would hardly move, and the luck of the draws would decide the verdict.

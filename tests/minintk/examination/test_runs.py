@@ -1,4 +1,4 @@
-"""Test runs: the linearisation against its kernel, rates against eigenvalues, sharpness against the diagnostic."""
+"""Test runs: the linearisation against the kernel, rates against eigenvalues, sharpness against the diagnostic."""
 
 from dataclasses import replace
 from typing import Any

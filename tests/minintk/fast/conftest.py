@@ -1,4 +1,4 @@
-"""Let small networks use the fast paths too, because these tests are for the fast paths."""
+"""Let small networks use the fast paths too, because the tests in this folder are for the fast paths."""
 
 from collections.abc import Iterator
 

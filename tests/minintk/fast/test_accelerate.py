@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def both(net: mn.Network) -> tuple[mn.Network, mn.Network]:
-    """Return two copies of the network, the first without fast paths and the second with fast paths."""
+    """Return two copies of the network, one without fast paths and one with fast paths."""
     with shut():
         plain = mn.Network(net.spec, net.input_shape, net.parametrization)
     assert plain.sweeps is plain.layers is plain.kernels
@@ -105,11 +105,11 @@ def test_a_small_batch_meets_a_large_one(monkeypatch: pytest.MonkeyPatch) -> Non
     rng = np.random.default_rng(0)
     theta, x = net.init(rng), rng.standard_normal((20, 5))
     monkeypatch.setattr(THRESHOLDS, "plain", 10 * net.size)
-    monkeypatch.setattr(Jacobian, "contract", None)  # it takes a sweep per row and must not be called
+    monkeypatch.setattr(Jacobian, "contract", None)  # `contract` takes a sweep per row and must not be called
     for few, many in ((x[:2], x), (x, x[:2])):
         np.testing.assert_allclose(mn.ntk_full(net, theta, few, many), mn.ntk_full(plain, theta, few, many), rtol=1e-9)
     J = net.linearize(theta, x)[1]
-    for other in (net.linearize(theta, x[:2])[1], net.jacobian(theta, x)):  # the latter has merged layers
+    for other in (net.linearize(theta, x[:2])[1], net.jacobian(theta, x)):  # net.jacobian has merged layers
         found, want = J.gram(other), np.einsum("ncp,mdp->ncmd", J.dense(), other.dense())
         np.testing.assert_allclose(found, want, rtol=1e-9, atol=1e-12)
 
@@ -167,7 +167,7 @@ class BoundDoubled(BoundDense):
 
 
 def test_a_subclass_of_a_layer_of_ours_keeps_its_own_methods() -> None:
-    """Only the library's own layer classes, not their subclasses, are replaced by fast ones."""
+    """Fast layers replace only layers of the library's own classes, not of subclasses."""
 
     @bind.register
     def _(layer: Doubled, site: Any, parametrization: Any, name: str) -> BoundDoubled:

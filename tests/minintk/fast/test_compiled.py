@@ -32,7 +32,7 @@ def triple(x):
 
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
-    """Return a function that loads LOOPS as a new process would. Their compiled files are in a new folder."""
+    """Return a function that loads LOOPS as a new process would. The compiled files of LOOPS are in a new folder."""
     monkeypatch.setattr("numba.core.config.CACHE_DIR", str(tmp_path / "kept"))
     monkeypatch.setattr(compiled.CheckedCache, "spent", 0.0)
     (tmp_path / "some_loops.py").write_text(LOOPS)
@@ -94,7 +94,7 @@ def test_a_damaged_file_is_compiled_again(seed: int, start: Callable[[], Any], t
 def test_without_the_checksum_a_swapped_file_gives_the_other_loop(
     start: Callable[[], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Negative control: without the checksum, a file that contains the other loop is loaded."""
+    """Negative control: without the checksum, a file of `double` that contains `triple` is loaded."""
 
     def trusting(self: Any, key: Any) -> Any:
         return pickle.loads(self.file(key)[0].read_bytes()[32:])  # noqa: S301  which is the error
@@ -199,12 +199,12 @@ def test_long_compiling_is_announced_once_and_files_are_not(
 
 
 def compiled_files(start: Callable[[], Any]) -> list[Path]:
-    """Return the compiled files of both loops."""
+    """Return the compiled files of `double` and `triple`."""
     return [file for loop in (start().double, start().triple) for file in Path(loop._cache.cache_path).glob("*.nbc")]
 
 
 def test_processes_that_compile_at_once_are_all_right(tmp_path: Path) -> None:
-    """Two processes that compile into one folder both get right results. A third one finds the file of `double`."""
+    """Two processes that compile into one folder get right results. A third process finds the file of `double`."""
     (tmp_path / "some_loops.py").write_text(LOOPS)
     code = "import some_loops as s; assert s.double(7) == 14 and s.triple(7) == 21; print(s.double._cache_misses)"
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "kept")}

@@ -38,7 +38,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 def bound(layer: mn.spec.Layer, shape: tuple[int, ...]) -> BoundConv:
-    """Return the bound convolution of `layer`, placed after a 1 x 1 convolution so that it must compute dx."""
+    """Return the bound convolution of `layer`, placed after a 1 x 1 convolution so that it has to compute dx."""
     first: mn.spec.Layer = mn.Conv1d(shape[-1], 1) if len(shape) == 2 else mn.Conv2d(shape[-1], 1)
     conv = mn.Network(mn.Sequential(first, layer, mn.Flatten()), shape).layers.layers[1]
     assert isinstance(conv, BoundConv)
@@ -55,7 +55,7 @@ def maps(layer: Any, w: Any, dw: Any, x: Array, dx: Array, u: Array) -> list[Arr
 @pytest.mark.parametrize("M", [1, 2, 9])
 @pytest.mark.parametrize("compiled", [2**k for k in range(8, 24, 2)])
 def test_kernels_of_two_batches_of_unequal_sizes(M: int, compiled: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One batch can have enough examples for the compiled loop, and the other too few."""
+    """Kernels are right even if only one of the two batches has enough examples for the compiled loop."""
     spec = mn.Sequential(mn.Conv2d(16, 3), mn.ReLU(), mn.Conv2d(16, 3), mn.ReLU(), mn.Flatten(), mn.Dense(2))
     with shut():
         plain = mn.Network(spec, (16, 16, 4))
@@ -70,7 +70,7 @@ def test_kernels_of_two_batches_of_unequal_sizes(M: int, compiled: int, monkeypa
 @pytest.mark.parametrize("N", [1, 2, 9])
 @pytest.mark.parametrize("shape", [(16, 16, 3), (4, 4, 16)])
 def test_kernels_of_ensembles(N: int, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The inputs of the first convolution have no ensemble axis, although its cotangents have one."""
+    """In the first convolution, the inputs have no ensemble axis, but the cotangents have one."""
     spec = mn.Sequential(mn.Conv2d(16, 3), mn.ReLU(), mn.Conv2d(16, 3), mn.GlobalAvgPool(), mn.Dense(2))
     net = mn.Network(spec, shape)
     theta, x = net.init(RNG(0), ensemble=3), RNG(1).standard_normal((N, *shape))
@@ -84,7 +84,7 @@ def test_kernels_of_ensembles(N: int, shape: tuple[int, ...], monkeypatch: pytes
 @settings(max_examples=25)
 @given(st.data())
 def test_a_convolution_by_every_way_is_the_convolution(way: str, data: st.DataObject) -> None:
-    """y, J v and J' u equal those of the plain layer for any kernel, stride and padding, also for ensembles."""
+    """y, J v and J' u equal those of the plain layer for random kernels, strides and paddings, also for ensembles."""
     if way == "compiled":
         pytest.importorskip("numba")
     shape = data.draw(st.sampled_from(((8, 6, 16), (5, 9, 32), (4, 4, 16), (7, 13, 48))))

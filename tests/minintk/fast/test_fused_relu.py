@@ -1,4 +1,4 @@
-"""Test that convolutions that rectify and normalise images as they read them equal the separate layers."""
+"""Test that convolutions that rectify and normalise images while reading equal the separate layers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def two_cores() -> Iterator[None]:
 
 
 def joined(layer: Any) -> list[bool]:
-    """Return, for each convolution that rectifies in a tree of layers, True if it has a BatchNorm."""
+    """Return True or False for each rectifying convolution in a tree of layers: whether it has a BatchNorm."""
     if isinstance(layer, RectifiedConv):
         return [layer.norm is not None]
     inner = getattr(layer, "layers", getattr(getattr(layer, "sweeps", None), "layers", ()))
@@ -79,7 +79,7 @@ def test_the_layers_in_one_are_the_layers(name: str, ensemble: int | None) -> No
     theta = net.init(RNG(0), ensemble=ensemble)
     tolerance = 50 * roundings(plain, theta if ensemble is None else theta[0], x)
     with counted(fused_relu, "RectifiedJacobian", lambda *_: 1) as calls:
-        net.linearize(theta, x)  # J is not usable: `counted` replaces its class by a function
+        net.linearize(theta, x)  # J is not usable: `counted` replaces the class of J by a function
     assert bool(calls) is (ensemble is None)
     for i, (a, b) in enumerate(zip(maps(net, theta, x), maps(plain, theta, x), strict=True)):
         assert_close(f"map {i}", a, b, tolerance * float(np.abs(b).max()))
@@ -95,9 +95,9 @@ def test_a_calibrated_network_goes_layer_by_layer() -> None:
 
 
 def test_a_small_batch_is_normalised_on_the_way_where_numba_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small batch is normalised while it is read if Numba is loaded.
+    """If Numba is loaded, a small batch is normalised while being read.
 
-    BatchNorm alone would not load Numba for this size.
+    BatchNorm alone would not load Numba for so small a batch.
     """
     spec = mn.Sequential(mn.Conv2d(16), mn.BatchNorm(), mn.ReLU(), mn.Conv2d(16), mn.GlobalAvgPool(), mn.Dense(1))
     net, x = mn.Network(spec, (8, 8, 3)), RNG(0).standard_normal((5, 8, 8, 16))

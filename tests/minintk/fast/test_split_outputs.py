@@ -18,8 +18,8 @@ from tests.minintk.test_threads import blas_at, blas_threads
 def test_a_network_takes_one_blas_thread(closed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Outputs, sweeps, kernels and flows use one BLAS thread.
 
-    BLAS's own threads spin while they wait, so with them a step would take 3 times as long on a busy machine. As a
-    control, networks without fast paths do not limit BLAS.
+    BLAS's own threads spin while they wait, so a step would take 3 times as long on a busy machine if BLAS used several
+    threads. As a control, networks without fast paths do not limit BLAS.
     """
     seen: set[int] = set()
 

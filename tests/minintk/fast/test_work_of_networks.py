@@ -82,7 +82,7 @@ def test_the_outputs_of_an_image_kernel_are_split() -> None:
     with counted(split_outputs, "parallel", lambda work, items: [part.shape[0] for part in items]) as parts:
         mn.ntk(net, theta, x)
         mn.ntk_full(net, theta, x[:2])
-    assert parts == [[5, 5], [10]]  # each part computes its own Gram matrices of the inputs
+    assert parts == [[5, 5], [10]]  # each part recomputes the Gram matrices of the inputs
 
 
 # ----------------------------------------------------------------------------------------------- convolutions
@@ -141,7 +141,7 @@ def test_patches_are_formed_some_images_at_a_time_and_once_a_sweep(monkeypatch: 
 def test_a_gradient_in_x_is_gathered_where_that_takes_few_multiplications() -> None:
     """With padding, dx is computed by gathering.
 
-    For these small images without padding, gathering would need twice as many multiplications.
+    For 12 x 12 pixels without padding, gathering would need twice as many multiplications.
     """
     found = {}
     for padding in ("same", "valid"):
@@ -167,7 +167,7 @@ def test_a_convolution_goes_without_patches_where_numba_is_installed_and_the_wor
     assert (16, 16) not in large
     with counted(Patches, "read", lambda self, x, out=None: self.channels) as small:
         mn.Network(net.spec, (8, 8, 3)).linearize(theta, x[:1, :8, :8])
-    assert (16, 16) in small  # such a small product does not load Numba
+    assert (16, 16) in small  # so small a product does not load Numba
 
 
 # ------------------------------------------------------------------------------------------------ kernels
@@ -226,7 +226,7 @@ def test_of_a_kernel_in_blocks_one_half_is_computed() -> None:
 
 
 def gram_work(shape: tuple[int, int, int], channels: int, N: int, C: int) -> tuple[int, str]:
-    """Return the number of convolutions that a kernel contracts, and the method used for the last of them."""
+    """Return the number of convolutions that a kernel contracts, and the method used for the last convolution."""
     spec = mn.Sequential(mn.Conv2d(shape[2], 1), mn.ReLU(), mn.Conv2d(channels, 3), mn.Flatten(), mn.Dense(C))
     net = mn.Network(spec, shape)
     theta, x = net.init(RNG(0)), RNG(1).normal(size=(N, *shape))
@@ -273,7 +273,7 @@ def test_the_gradients_of_examples_go_some_channels_at_a_time() -> None:
 
 def test_members_of_an_ensemble_train_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small ensemble takes one sweep per step. Members of larger networks train in two slices or one at a time."""
-    monkeypatch.setattr(train, "cores", lambda: 2)  # the real one is 1 if OMP_NUM_THREADS=1
+    monkeypatch.setattr(train, "cores", lambda: 2)  # the real number is 1 if OMP_NUM_THREADS=1
     net = mn.Network(mn.Sequential(mn.Dense(16), mn.ReLU(), mn.Dense(1)), (4,))
     theta, x = net.init(RNG(0), ensemble=12), RNG(1).normal(size=(8, 4))
     with counted(mn.Network, "forward") as sweeps, counted(NetworkJacobian, "pull") as back:
@@ -320,7 +320,7 @@ def test_a_matrix_is_factorised_in_its_own_memory() -> None:
 
 
 def test_a_least_squares_solve_factorises_once() -> None:
-    """A solve factorises once. The solution and its refinements take at most 20 triangular solves."""
+    """A solve factorises once. The solution and the refinements take at most 20 triangular solves."""
     net = mn.Network(mn.Sequential(mn.Dense(64), mn.ReLU(), mn.Dense(1)), (20,))
     x = RNG(1).normal(size=(100, 20))
     with (

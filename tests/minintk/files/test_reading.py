@@ -56,7 +56,7 @@ ELSEWHERE = {
 
 
 def openings(path: Path) -> list[str]:
-    """Return the calls in a module that open a file or interpret its bytes."""
+    """Return the calls in a module that open a file or interpret bytes of a file."""
     calls = [node.func for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
     names = [(ast.unparse(f), f.attr if isinstance(f, ast.Attribute) else "") for f in calls]
     return [name for name, last in names if name in READ or last in READ]
@@ -322,7 +322,7 @@ MT = plain(np.random.MT19937(0).state)
     ],
 )  # fmt: skip
 def test_a_checkpoint_that_no_run_wrote(tmp_path: Path, change: Any, says: str) -> None:
-    """A checkpoint that no run wrote is refused because of its content, although its checksums are valid."""
+    """A checkpoint that no run wrote is refused because of its content, although the checksums are valid."""
     path = written(tmp_path / "checkpoint.npz", checkpoint(change))
     with pytest.raises(Unreadable, match=rf"checkpoint\.npz is damaged, or not a checkpoint .*{says}.*move it away"):
         checkpoints.load(path)

@@ -30,7 +30,7 @@ def as_it_is(content: bytes) -> bytes:
 
 TARGETS: dict[str, tuple[bytes, Pack, Reader]] = {
     **{kind: (content, as_it_is, reader) for kind, (content, reader) in KINDS.items()},
-    # content changed before its checksum is computed
+    # content that is changed before the checksum is computed
     "content of gz": (idx(IMAGES), lambda b: gzip.compress(b, 1), KINDS["gz"][1]),
     "text of a checkpoint": (json.dumps(ABOUT).encode(), checkpoint, checkpoints.load),
     "array of a checkpoint": (npy(np.arange(5.0)), lambda b: checkpoint(None, {"theta": b}), checkpoints.load),
@@ -40,7 +40,7 @@ TARGETS: dict[str, tuple[bytes, Pack, Reader]] = {
         checkpoints.load,
     ),
 }
-"""{kind: (content to change, function that makes a file from it, reader of the file)}."""
+"""{kind: (content to change, function that makes a file from the content, reader of the file)}."""
 
 WORDS = (
     b"\xff" * 4, b"\0" * 4, b"\xff\xff\xff\x7f", b"\x80\x05", b"1e400", b"-5", b"NaN", b"null", b"[" * 2000, b"9" * 30,

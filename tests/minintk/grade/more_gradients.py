@@ -2,7 +2,7 @@
 
 python tests/minintk/grade/more_gradients.py        the table, and how many are named
 
-FAMILIES holds right functions. A row of MISTAKES is (family, text in `backward`, its replacement, words of the right
+FAMILIES holds right functions. A row of MISTAKES is (family, text in `backward`, replacement, words of the right
 cause). The words are "" if no cause can be named. Then it is enough if the report shows numbers.
 """
 
@@ -26,7 +26,7 @@ def normal(*shape: int) -> Any:
 
 @dataclass(frozen=True)
 class Family:
-    """The source of `forward` and `backward`, and arguments to test them with."""
+    """The source of `forward` and `backward`, and arguments for tests."""
 
     source: str
     args: tuple[Any, ...]
@@ -227,7 +227,7 @@ def backward(u, x):
 }  # fmt: skip
 
 MISTAKES = [
-    # 61 mistakes from an earlier examination of this checker
+    # 61 mistakes from an earlier examination of the checker
     ("dense", "x.T @ u", "u.T @ x", "transposed"),
     ("dense", "u @ W.T", "u @ W", "transposed|axes 0 and 1 swapped"),
     ("dense", "u.sum(axis=0)", "u.mean(axis=0)", "0.2 = 1/N: a mean"),
@@ -354,7 +354,7 @@ UNUSUAL = [
 
 
 def functions(family: str, old: str = "", new: str = "") -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return the functions `forward` and `backward`, the latter with the change applied."""
+    """Return the functions `forward` and `backward`, the second with the change applied."""
     source = FAMILIES[family].source
     head, mark, tail = source.partition("def backward")
     assert old in tail, (family, old)

@@ -74,7 +74,7 @@ def test_what_comes_after_an_error_has_half(graded: Any) -> None:
 
 
 def test_one_error_is_carried_and_no_second(graded: Any) -> None:
-    """If two functions are wrong, what depends on both of them earns nothing.
+    """If two functions are wrong, an exercise that depends on both earns nothing.
 
     The solution of a student with another variant therefore earns few points by carried errors.
     """
@@ -102,14 +102,14 @@ def test_nothing_is_lent_to_who_has_made_no_error(graded: Any) -> None:
 
 
 def test_arguments_that_never_end_are_given_up(tmp_path: Path) -> None:
-    """A solution that is called with a submission's arguments runs in its own process with a time limit."""
+    """A solution that is called with a submission's arguments runs in a process with a time limit."""
     (tmp_path / "solution.py").write_text(
         SOLUTION.replace("def first(x):\n", "def first(x):\n    while x[0] > 10: pass\n")
     )
     path = tmp_path / "sub.py"
     path.write_text("def first(x):\n    return 3 * x, x\n\ndef second(x):\n    return first(x + 11)[0]\n")
     chain = Assignment(ASSIGNMENT.name, ASSIGNMENT.exercises, folder=str(tmp_path), seconds=1)
-    assert grade(chain, path).score == 0  # without the limit, it would not end
+    assert grade(chain, path).score == 0  # without the limit, grading would not end
 
 
 def test_a_submission_that_asks_for_what_is_not_lent_gets_nothing(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_submission_that_asks_for_what_is_not_lent_gets_nothing(tmp_path: Path
 
 
 def test_a_wrong_forward_function_is_blamed_and_not_its_right_backward_function(tmp_path: Path) -> None:
-    """If a forward function is wrong, the report blames it instead of its backward function.
+    """If a forward function is wrong, the report blames this function instead of the backward function.
 
     A recorded assignment compares gradients with finite differences of the submission's forward function.
     """

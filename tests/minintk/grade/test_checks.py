@@ -32,7 +32,7 @@ def shifted_cotangent(f: Array, y: Array) -> Array:
 
 
 def checked(loss: Any, cotangent: Any) -> Diagnosis:
-    """Return the diagnosis of a loss and its gradient `cotangent` with respect to the outputs."""
+    """Return the diagnosis of a loss, with `cotangent` as the gradient with respect to the outputs."""
     f = np.random.default_rng(0).standard_normal((5, 3))
     pair = (lambda f, y: np.asarray(loss(f, y))), (lambda u, f, y: (u * cotangent(f, y), None))
     return check_gradient(*pair, (f, np.eye(3)[[0, 2, 1, 1, 0]]), wrt=[0], hard=False)

@@ -63,7 +63,7 @@ def test_the_other_variant_is_named(tiny: Assignment, tmp_path: Path) -> None:
         "from variant import bias", f"bias = {'minus' if tiny.variant('a')['bias'] == 'plus' else 'plus'!r}"
     )
     found = graded(tiny, tmp_path, other)
-    assert found.refused == ("dense",)  # its gradients are right for what it computes
+    assert found.refused == ("dense",)  # `dense` is wrong, but the gradients are right for it
     assert "it looks like this: the bias has the other sign" in found.exercises[0].text
 
 
@@ -164,7 +164,7 @@ def test_the_process_holds_neither_answers_nor_the_seed(tmp_path: Path) -> None:
 
 
 def test_without_isolation_such_a_cheat_would_pay(tiny: Assignment, tmp_path: Path) -> None:
-    """Negative control: without isolation such a cheat works, because it can read modules in the grader's process."""
+    """Negative control: without isolation, a cheat that reads the modules of the grader's process works."""
     text = "import sys\nassert 'minintk' in sys.modules\n" + SOLUTION
     assert graded(tiny, tmp_path, text, isolated=False).score == 10
     assert graded(tiny, tmp_path, text).score == 0

@@ -38,7 +38,7 @@ X = np.random.default_rng(0).standard_normal((5, 4))
 
 
 def test_a_root_of_numpys_may_be_allowed() -> None:
-    """np.sqrt(4) is a float64 number, so it makes float32 arrays float64."""
+    """np.sqrt(4) is a float64 number, so float32 arrays times this number are float64."""
 
     def forward(x: np.ndarray) -> np.ndarray:
         return x / np.sqrt(x.shape[1])
@@ -51,7 +51,7 @@ def test_a_root_of_numpys_may_be_allowed() -> None:
 
 
 def test_N_and_C_are_told_apart_where_they_can_be() -> None:
-    assert "len(y)" in str(compare("db", X[0] / 4, X[0]))  # it may be anything with four entries
+    assert "len(y)" in str(compare("db", X[0] / 4, X[0]))  # any axis of length four may be meant
     square = X[:4]
     for x, word in ((X, "1/N"), (square, "1/(N or C)")):
         said = check_gradient(lambda x: 1 * x, lambda u, x: u / x.dtype.type(len(x)), (x,))

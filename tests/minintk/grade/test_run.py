@@ -74,7 +74,7 @@ def test_students_get_public_exercises_as_data(
     tiny: Assignment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = record(tiny, "a", tmp_path / "public.json")
-    assert [exercise.name for exercise in given.exercises] == ["dense"]  # the other one is hidden
+    assert [exercise.name for exercise in given.exercises] == ["dense"]  # the other exercise is hidden
     assert given.variant("whatever") == tiny.variant("a")
     assert "x @ W" not in (tmp_path / "public.json").read_text()
     assert graded(given, tmp_path, SOLUTION).score == 4
@@ -118,7 +118,7 @@ def test_shapes_that_do_not_fit_are_said_once(tiny: Assignment, tmp_path: Path) 
 
 
 def test_it_runs_where_nothing_can_start(tiny: Assignment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without isolation, grading needs no processes, threads or mapped files, so it also runs in a browser."""
+    """Without isolation, grading needs no processes, threads or mapped files, so grading also runs in a browser."""
 
     def refused(*args: object, **options: object) -> None:
         raise OSError("not here")
@@ -152,7 +152,7 @@ def test_the_assignment_in_the_documentation_works(tmp_path: Path) -> None:
 def test_a_busy_machine_has_a_grace_and_a_busy_loop_has_none(
     used: float, answers: int | None, waits: list[float], killed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A submission that used less than half of its limit as CPU time gets more time: the machine delayed it."""
+    """A submission that used less than half of its limit as CPU time gets more time, because the machine was busy."""
     clock, waited, ends = iter([7.0, 7.0 + used]), list[float](), list[str]()
 
     def answered(seconds: float) -> bool:
@@ -184,7 +184,7 @@ def test_partial_points_are_for_those_who_ask(tmp_path: Path) -> None:
 
 
 def test_a_message_of_a_submission_is_cut(tiny: Assignment, tmp_path: Path) -> None:
-    """Messages are cut. Each case keeps its message, so five megabytes per case would fill the grader's memory."""
+    """Messages are cut. Each case stores a message, so five megabytes per case would fill the grader's memory."""
     text = SOLUTION.replace("return x @ W", "raise ValueError(10**6 * 'long ')\n    return x @ W", 1)
     found = graded(tiny, tmp_path, text).exercises[0]
     assert "ValueError: long long" in found.text

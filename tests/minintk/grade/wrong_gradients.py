@@ -71,7 +71,7 @@ def dense_cache_backward(u: Array, cache: Any) -> tuple[Array, ...]:
 
 
 class Adds:
-    """A backward pass that accumulates its gradient with respect to W over all calls."""
+    """A backward pass that accumulates the gradient with respect to W over all calls."""
 
     def __init__(self) -> None:
         self.dW: Array = 0.0
@@ -291,7 +291,7 @@ def unstrided_backward(u: Array, x: Array, W: Array) -> tuple[Array, ...]:
 
 
 def right_ones() -> Iterator[tuple[str, Callable[..., Any], Callable[..., Any], tuple[Any, ...]]]:
-    """Yield the correct versions of these layers, which must pass."""
+    """Yield correct functions for the layers above, which must pass."""
     rng = np.random.default_rng(2)
     x, W, b = rng.standard_normal((5, 4)), rng.standard_normal((4, 4)), rng.standard_normal(4)
     image, kernel = rng.standard_normal((2, 5, 4, 3)), rng.standard_normal((3, 3, 3, 3))

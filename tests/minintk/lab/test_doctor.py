@@ -151,7 +151,7 @@ for dtype in ("f4", "f8"):
 
 @pytest.mark.slow
 def test_nothing_is_left_to_compile_after_the_doctor(tmp_path: Path) -> None:
-    """Training and both kernels of images compile loops in a new folder, but not after `doctor --compile`."""
+    """Training and the NNGP and NTK of images compile loops in a new folder, but not after `doctor --compile`."""
     pytest.importorskip("numba")
 
     def run(*args: str, folder: str) -> subprocess.CompletedProcess[str]:

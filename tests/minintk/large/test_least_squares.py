@@ -106,7 +106,7 @@ def test_equal_to_dense_least_squares(law: Any, name: str) -> None:
 
 
 def test_planted_errors_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The laws fail if w is not minimal, if J' u, J v, a rotation, kernel or ridge is wrong, and with jitter."""
+    """The laws fail if w is not minimal, if J' u, J v, a rotation, the kernel or the ridge is wrong, or with jitter."""
     right_vjp, right_jvp, contract = solve.ChunkedJacobian.vjp, solve.ChunkedJacobian.jvp, Scaled.contract
 
     def not_minimal(self: solve.ChunkedJacobian, u: Array) -> Array:
@@ -195,7 +195,7 @@ def test_a_singular_jacobian_has_a_pseudo_inverse(N: int) -> None:
 def test_repeated_examples() -> None:
     """For a repeated example, the minimum-norm solution fits equal targets.
 
-    If the targets differ, the solution is their least-squares fit.
+    If the targets differ, the solution is the least-squares fit of the two targets.
     """
     model, theta, x, y = problem("dense")
     x[7] = x[3]

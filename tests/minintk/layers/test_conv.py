@@ -1,4 +1,4 @@
-"""Test convolutions, pooling and normalisation against loops over their formulas, and test fixed points and errors."""
+"""Test convolutions, pooling and normalisation against formulas in loops, and test fixed points and errors."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_the_reference_network() -> None:
 
 
 def test_ties_of_a_maximum_go_to_the_first_in_row_major_order() -> None:
-    """If the entries (0, 1) and (1, 0) tie for the maximum, (0, 1) is chosen, because its row comes first."""
+    """If the entries (0, 1) and (1, 0) tie for the maximum, (0, 1) is chosen, because row 0 comes first."""
     image = np.array([[0.0, 7.0], [7.0, 7.0]])
     for x, first in ((image, [0, 1]), (image[::-1], [0, 0]), (np.zeros((2, 2)), [0, 0]), (-image, [0, 0])):
         y, dx = max_pool(x)
@@ -143,7 +143,7 @@ def test_one_by_one_convolution_is_dense_at_every_pixel() -> None:
 
 
 def test_fan_in_is_all_that_a_window_reads_also_at_the_edge() -> None:
-    """On an image of ones, Var z is w_std^2 inside and 4/9 of this in a corner, where a 3 x 3 window reads 4 pixels."""
+    """On an image of ones, Var z is w_std^2 inside and 4/9 w_std^2 in a corner, where a 3 x 3 window reads 4 pixels."""
     net = mn.Network(mn.Sequential(mn.Conv2d(1, 3, w_std=1.5), mn.Flatten()), (5, 5, 2))
     theta = net.init(np.random.default_rng(0), ensemble=4000)
     z = net(theta, np.ones((1, 5, 5, 2)))[:, 0].reshape(-1, 5, 5)

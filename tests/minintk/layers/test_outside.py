@@ -105,7 +105,7 @@ def test_a_layer_that_does_not_say_that_it_owns_weights_is_refused(spec: mn.Sequ
 
 
 class Stops(ScaleJacobian):
-    """A Jacobian that does not return u dy/dx, although weights come before its layer."""
+    """A Jacobian that does not return u dy/dx, although weights come before the layer."""
 
     def vjp(self, u: Any, dw: Any) -> Any:
         super().vjp(u, dw)
@@ -159,7 +159,7 @@ def test_a_gradient_that_is_written_in_part_is_refused(monkeypatch: pytest.Monke
 
 
 class Adds(ScaleJacobian):
-    """A Jacobian that adds to its gradient instead of overwriting it."""
+    """A Jacobian that adds to the gradient of its weights instead of overwriting this gradient."""
 
     def vjp(self, u: Any, dw: Any) -> Any:
         if dw is not None:

@@ -107,7 +107,7 @@ def test_wrong_names_and_batches_are_refused() -> None:
 
 
 def test_torch_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module with its own `forward` is checked when it is lifted."""
+    """A module with a `forward` of its own is checked when lifted."""
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(by_width, "lift", partial(mn.lift))
     nn = torch.nn

@@ -1,4 +1,4 @@
-"""Compare modules with their networks: differences are named, and hooks, tied weights and training mode are refused."""
+"""Compare modules with lifted networks: differences are named, and hooks, tied weights and training mode refused."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_hooks_are_refused(owner: str) -> None:
 
 @pytest.mark.parametrize("by", ["layer", "weight"])
 def test_tied_weights_are_refused_with_a_spec_too(by: str) -> None:
-    """Tied weights give the right outputs but a wrong tangent kernel: for f = x w w, half of the right one."""
+    """Tied weights give the right outputs but a wrong tangent kernel: for f = x w w, half of the right kernel."""
     model = NN.Sequential(NN.Linear(8, 8), NN.Linear(8, 8))
     first, second = vars(model)["0"], vars(model)["1"]
     if by == "layer":

@@ -22,7 +22,7 @@ Host = np.ndarray[Any, Any]
 
 
 class Written:
-    """A graph built by hand: `x` is its input, and calls of modules and operations are added in order."""
+    """A graph built by hand: `x` is the input, and calls of modules and operations are added in order."""
 
     def __init__(self, module: Any, *shape: int) -> None:
         self.module, self.x = module, Node("input", "x", shape=(2, *shape))
@@ -58,7 +58,7 @@ L, R = mn.Dense(4, b_std=1.0), mn.ReLU()
 
 
 def written(case: Callable[[Written], Node]) -> tuple[mn.spec.Layer, list[str]]:
-    """Build the graph `case` on the module `three`, and return its layers and owners."""
+    """Build the graph `case` on the module `three`, and return the layers and owners."""
     g = Written(three(), 4)
     return g.end(case(g))
 
@@ -272,7 +272,7 @@ def test_models_of_torchvision(name: str) -> None:
     pytest.importorskip("torch")
     try:
         models = import_module("torchvision").models
-    except (ImportError, RuntimeError) as error:  # the latter if torchvision does not match torch
+    except (ImportError, RuntimeError) as error:  # RuntimeError if torchvision does not match torch
         pytest.skip(str(error))
     module = getattr(models, name)(weights=None, num_classes=10)
     for m in module.modules():

@@ -56,7 +56,7 @@ def distance(spec: mn.Sequential, x: Host, theta: Host, other: Host) -> float:
 def test_float32_gradients_are_right_to_a_millionth(
     spec: Any, shape: Any, written: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Gradients in float32 match minintk's in float64 to a millionth. The latter equal torch's to 1e-12.
+    """Gradients in float32 match minintk's in float64 to a millionth. The float64 gradients equal torch's to 1e-12.
 
     Weights that differ by 1e-5 fail.
     """

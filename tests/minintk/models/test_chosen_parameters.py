@@ -42,7 +42,7 @@ def columns(net: mn.Network, which: str) -> Array:
 @pytest.mark.parametrize("which", PARAMS)
 @pytest.mark.parametrize("alpha", [None, 3.0])
 def test_it_is_the_block_of_the_jacobian(name: str, which: str, alpha: float | None) -> None:
-    """The dense J, J v, J' u and J J' equal those of the block of the chosen parameters.
+    """The dense J, J v, J' u and J J' equal the maps of the chosen parameters' block of the dense J.
 
     Kernels are tested for a batch with itself, with another batch, and with the whole J.
     """

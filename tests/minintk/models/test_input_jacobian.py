@@ -1,4 +1,4 @@
-"""Test df/dx: its maps are transposes, and agree with the gradient of a bias in front and with finite differences."""
+"""Test that the maps of df/dx are transposes, and agree with a bias in front and with finite differences."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def survives(theta0: mn.Array, K: float, lr_times_curvature: float) -> bool:
 
 
 def check_reach(theta0: mn.Array, K: float, reach: float) -> None:
-    """Check that a rate 4 % below the threshold converges and one 4 % above does not.
+    """Check that a rate 4 % below the threshold converges and a rate 4 % above does not.
 
     The finite width n = 2000 and the target shift the threshold by about 1/sqrt(n).
     """
@@ -64,7 +64,7 @@ def test_members_that_share_a_start_resume() -> None:
 
 
 def test_a_rule_that_was_used_belongs_to_the_same_run(tmp_path: Path) -> None:
-    """`Moved` keeps the cotangent that it drew. A second call of `fit` with the same model continues the first."""
+    """`Moved` keeps the drawn cotangent. A second call of `fit` with the same model continues the first call's run."""
     net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))
     theta, x, y = net.init(np.random.default_rng(0)), np.eye(3), np.ones((3, 1))
     model = mn.IterativelyLinearized(net, theta, mn.Moved(0.05, x))

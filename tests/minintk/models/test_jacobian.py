@@ -1,4 +1,4 @@
-"""Test that the Jacobian is linear and consistent, and that it raises clear errors for invalid arguments."""
+"""Test that the Jacobian is linear and consistent, and that invalid arguments raise clear errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_written_down_it_is_the_same_map(case: Case) -> None:
 
 @given(cases())
 def test_it_is_linear(case: Case) -> None:
-    """J (4 v) = 4 J v and J' (-u) = -J' u bit for bit, because these factors change no mantissa."""
+    """J (4 v) = 4 J v and J' (-u) = -J' u bit for bit, because factors of 4 and -1 change no mantissa."""
     f, J = case.net.linearize(case.theta, case.x)
     v, u = case.rng.standard_normal(case.theta.shape), case.rng.standard_normal(f.shape)
     assert np.array_equal(J.jvp(4 * v), 4 * J.jvp(v))
@@ -172,7 +172,7 @@ def test_a_jacobian_from_outside_has_all_maps(ensemble: int | None) -> None:
 
 
 def test_a_trace_by_maps_holds_no_full_kernel() -> None:
-    """The default `contract` takes 8 N M bytes for traces.  Full blocks took 2 C^2 times as many."""
+    """The default `contract` takes 8 N M bytes for traces. Full blocks took 2 C^2 times as many bytes."""
     N, C = 40, 20
     net = mn.Network(mn.Dense(C), (3,))
     theta, x = net.init(np.random.default_rng(0)), np.random.default_rng(1).standard_normal((N, 3))
@@ -221,7 +221,7 @@ def test_dense_is_every_row_of_the_whole_batch(ensemble: int | None) -> None:
 
 
 def test_dense_takes_little_more_memory_than_its_result() -> None:
-    """`dense` once took 75 times the memory of its result: N C sweeps at once, each through all N examples."""
+    """`dense` once took 75 times the memory of the result: N C sweeps at once, each through all N examples."""
     net, rng = mn.Network(mn.Sequential(mn.Dense(30), mn.Tanh(), mn.Dense(1)), (10,)), np.random.default_rng(0)
     _, J = net.linearize(net.init(rng), rng.standard_normal((1000, 10)))
     tracemalloc.start()

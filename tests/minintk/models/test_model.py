@@ -1,4 +1,4 @@
-"""Test the defaults of `Model` for a user-defined model with only the required parts, and test its checks."""
+"""Test the defaults of `Model` for a user-defined model with only the required parts, and test the checks."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def test_a_pickle_holds_no_bound_layers() -> None:
 
 
 def test_a_copy_shares_its_layers() -> None:
-    """Every training step copies the network to change its masks, and the copy shares the network's layers.
+    """Every training step copies the network to change the masks, and the copy shares the network's layers.
 
     Binding the layers again would take longer than the step.
     """
@@ -182,7 +182,7 @@ def _(layer: Cube) -> Pointwise:
 
 
 class Doubled(mn.Network):
-    """A user-defined network with an attribute and a constructor of its own."""
+    """A user-defined network with an additional attribute and another constructor."""
 
     def __init__(self, width: int, factor: float) -> None:
         super().__init__(mn.Sequential(mn.Dense(width), Cube(3.0), mn.Dense(1)), (3,))

@@ -66,7 +66,7 @@ def test_any_scales_are_those_of_the_dense_jacobian(name: str, fast: bool, monke
         assert departure(net, dict(zip(names, values, strict=True))) < 1e-13
 
     law()
-    assert departure(net, {names[0]: 0.0}) < 1e-13  # the others have scale 1
+    assert departure(net, {names[0]: 0.0}) < 1e-13  # other tensors have scale 1
     rng = np.random.default_rng(1)
     theta, x, scales = net.init(rng, ensemble=2), rng.standard_normal((3, *net.input_shape)), {names[-1]: 0.25}
     k = mn.ntk(net, theta, x, scales=scales)
@@ -96,7 +96,7 @@ def test_subsets_add_up_to_the_kernel() -> None:
 
 
 def test_the_top_layer_is_the_nngp_of_the_last_hidden_layer() -> None:
-    """The top layer's kernel is sigma_w^2 h h' / n + sigma_b^2. At infinite width kind="nngp" uses this kernel."""
+    """The top layer's kernel is sigma_w^2 h h' / n + sigma_b^2 for its inputs h. At infinite width, it is the NNGP."""
     spec = mn.Sequential(mn.Dense(4000, w_std=1.4), mn.ReLU(), mn.Dense(3, w_std=1.3, b_std=0.4))
     rng = np.random.default_rng(0)
     x = rng.standard_normal((4, 3))

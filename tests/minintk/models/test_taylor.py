@@ -109,7 +109,7 @@ def near(case: Case, size: float = 0.3) -> Array:
 @settings(max_examples=few(25))
 @given(cases(), st.integers(1, 3))
 def test_laws(case: Case, order: int) -> None:
-    """Taylor expansions satisfy the laws, for every spec on vector inputs and every parametrization."""
+    """Taylor expansions satisfy the laws, for random specs on vector inputs and random parametrizations."""
     model, theta = mn.Taylor(case.net, case.theta, order), near(case)
     testing.check_adjoint(model, theta, case.x, case.rng)
     testing.check_derivative(model, theta, case.x, case.rng)
@@ -464,7 +464,7 @@ def test_what_has_no_expansion(monkeypatch: Patch) -> None:
 
 
 def test_kernel_between_an_expansion_and_a_network() -> None:
-    """This kernel has no layer-by-layer contraction, so it is computed from J v and J' u."""
+    """The kernel between two kinds of models has no layer-by-layer contraction, and is computed from J v and J' u."""
     rng = np.random.default_rng(0)
     theta, x = ORACLE.init(rng), rng.standard_normal((3, 3))
     _, J = mn.Taylor(ORACLE, theta, 2).linearize(1.1 * theta, x)

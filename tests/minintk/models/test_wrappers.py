@@ -140,7 +140,7 @@ def test_an_anchor_that_does_not_fit() -> None:
 
 @pytest.mark.parametrize("nest", [lambda m, t: m, lambda m, t: mn.Linearized(m, t), lambda m, t: mn.Centred(m, t, 2.0)])
 def test_a_theta_for_another_ensemble_than_the_anchors(nest: Any) -> None:
-    """The error names both ensembles, also if the anchored model is inside another one."""
+    """The error names both ensembles, also if the anchored model is inside another model."""
     model = nest(mn.Linearized(NET, np.stack([THETA, ONES])), THETA)
     with pytest.raises(ValueError, match=r"theta expects the shape of theta0, \(2, 24\), got \(24,\)"):
         model(THETA, X)
@@ -176,7 +176,7 @@ def test_a_schedule_is_followed() -> None:
 
 
 def test_the_rule_by_definition() -> None:
-    """The rule is |J(theta)' u - J(theta_0)' u| > fraction |J(theta_0)' u|, with Jacobians as matrices."""
+    """The rule is |J(theta)' u - J(theta_0)' u| > fraction |J(theta_0)' u| for a drawn u. Jacobians are dense."""
     rule = mn.Moved(0.15, X[:3], seed=5)
     u = np.random.default_rng(5).standard_normal((3, 2)).ravel()
 
@@ -238,7 +238,7 @@ def test_one_draw_estimates_how_far_the_jacobian_moved() -> None:
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("every", [3, (2, 5, 11), mn.Moved(0.15, X)], ids=repr)
 def test_members_are_linearised_for_themselves(every: Any, shared: bool) -> None:
-    """Each member has the bits of a run of its own, however often the other members are linearised."""
+    """Each member has the bits of a separate run, however often the other members are linearised."""
     theta = NET.init(np.random.default_rng(3), ensemble=3) if not shared else np.stack([THETA] * 3)
     theta0 = THETA if shared else theta
     together = path(mn.IterativelyLinearized(NET, theta0, every), theta)[-1]
@@ -300,14 +300,14 @@ def test_probes_are_inputs() -> None:
 
 @dataclass(frozen=True)
 class Counted(mn.spec.Layer):
-    """The identity, which records its calls in `calls`: outputs, jvp, vjp."""
+    """The identity, which records in `calls` each call of the outputs, of jvp and of vjp."""
 
     calls: list[str] = field(default_factory=list, hash=False, compare=False)
 
 
 @dataclass(frozen=True)
 class BoundCounted:
-    """The bound layer of Counted, and its Jacobian."""
+    """The bound layer of Counted, and the Jacobian of this layer."""
 
     calls: list[str]
     shape: tuple[int, ...]
@@ -361,7 +361,7 @@ def test_a_linearised_step_is_one_jvp_and_one_vjp(outputs: int) -> None:
 
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_the_memory_that_a_taylor_model_asks_for(order: int) -> None:
-    """Outputs are a series of `order` + 1 terms. Each layer keeps the series of its input and of its Jacobian."""
+    """Outputs are a series of `order` + 1 terms. Each layer keeps the series of the input and of the Jacobian."""
     net = mn.Network(mn.Sequential(mn.Dense(7), mn.Tanh(), mn.Dense(2)), (3,))
     layers, widest = net.footprint
     taylor = mn.Taylor(net, net.init(np.random.default_rng(0)), order)

@@ -28,7 +28,7 @@ FORMULAS: dict[str, tuple[mn.spec.Activation, Callable[[float], float]]] = {
 
 @pytest.mark.parametrize("name", FORMULAS)
 def test_the_formula_and_its_slope(name: str) -> None:
-    """phi follows its formula, and between the kinks phi' equals fourth-order finite differences."""
+    """phi follows the formula, and between the kinks phi' equals fourth-order finite differences."""
     layer, formula = FORMULAS[name]
     point, x = pointwise(layer), np.linspace(-7.03, 7.04, 401)
     phi = np.vectorize(formula)

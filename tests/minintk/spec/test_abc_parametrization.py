@@ -57,7 +57,7 @@ def test_the_rules_place_known_parametrizations(abc: mn.ABC, regime: str) -> Non
 
 
 def test_the_table_of_yang_and_hu() -> None:
-    """For one c, Yang and Hu's theorem has r = min(a_3 + b_3, 2 a_3 + c) + c - 1 + min_l [2 a_l + (l = 1)]."""
+    """For equal c, Yang and Hu's theorem has r = min(a_3 + b_3, 2 a_3 + c) + c - 1 + min_l [2 a_l + (l = 1)]."""
     for abc, r in ((NTK, 0.5), (STANDARD_SMALL, 0.5), (MUP, 0.0), (MEAN_FIELD, 0.0)):
         (a1, a2, a3), c = abc.a, abc.c[0]
         assert abc.r == pytest.approx(min(a3 + abc.b[2], 2 * a3 + c) + c - 1 + min(2 * a1 + 1, 2 * a2)) == r

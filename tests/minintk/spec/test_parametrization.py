@@ -129,7 +129,7 @@ def test_one_step_uses_the_rows_learning_rates() -> None:
 def test_at_the_base_width_spectral_mup_is_the_standard_parametrization(optimizer: Optimizer) -> None:
     """At the base width, initial weights and training are the standard ones.
 
-    At other widths they scale as in spectral muP.
+    At other widths, initial sizes and rates scale as in spectral muP.
     """
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((6, 5)), rng.standard_normal((6, 3))

@@ -48,7 +48,7 @@ def test_first_and_last_weights() -> None:
 
 
 def test_places_inside_a_residual() -> None:
-    """If a spec starts with a residual block, the first weights of its branch and its shortcut are at the input."""
+    """If a spec starts with a residual block, the first weights of the branch and of the shortcut are at the input."""
     spec = mn.Sequential(mn.Residual(mn.Sequential(mn.Dense(3), mn.Dense(3)), shortcut=mn.Dense(3)), mn.Dense(1))
 
     @dataclass(frozen=True)

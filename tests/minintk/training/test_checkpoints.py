@@ -46,7 +46,7 @@ def same(a: mn.Run, b: mn.Run) -> None:
 
 
 def killed(*arguments: str) -> int:
-    """Run the script in a separate process and return its exit status."""
+    """Run the script in a separate process and return the exit status."""
     script = Path(interrupted.__file__)
     where = {**os.environ, "PYTHONPATH": str(script.parents[2])}
     done = subprocess.run([sys.executable, str(script), *arguments], env=where, capture_output=True, check=False)
@@ -83,7 +83,7 @@ def test_kill_9_and_resume(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no kill -9 here")
 def test_a_second_starter_is_told_who_trains_here(tmp_path: Path) -> None:
-    """During a run, the same call fails in this process and in another one. After the run has ended, it resumes."""
+    """During a run, the same call fails in this process and in another. Once the run has ended, the call resumes it."""
     told: list[str] = []
 
     def start_again() -> None:
@@ -118,7 +118,7 @@ NAMES = [*interrupted.MODELS, "members"]
 
 @pytest.mark.parametrize(("name", "step"), thinned(product(NAMES, (1, 16, 40, 99)), every=5))
 def test_a_crash_anywhere(name: str, step: int, tmp_path: Path) -> None:
-    """After an exception in the middle of a step, the last row is on disk, and training resumes from it."""
+    """After an exception in the middle of a step, the last row is on disk, and training resumes from this row."""
     interrupted.prepare()
     unbroken = interrupted.run(None, name)
     interrupted.prepare(step, stop)
@@ -202,7 +202,7 @@ def test_ctrl_c_finishes_the_step_and_keeps_it(step: int, tmp_path: Path) -> Non
     interrupted.prepare()
     unbroken = interrupted.run(None)
     before = signal.getsignal(signal.SIGINT)
-    evaluations = 1 if step > 16 else 0  # of the test set, before this step
+    evaluations = 1 if step > 16 else 0  # of the test set, before step `step`
     interrupted.prepare(step + evaluations * (step // 16), lambda: signal.raise_signal(signal.SIGINT))
     with pytest.raises(KeyboardInterrupt, match=rf"step {step} is saved in .*; the same call resumes from there"):
         interrupted.run(str(tmp_path))
@@ -296,7 +296,7 @@ def test_a_flipped_bit_in_the_list_of_contents(tmp_path: Path, offset: int) -> N
 
 
 def test_a_text_that_unpacks_to_more_than_its_file_is_refused(tmp_path: Path) -> None:
-    """As Python objects, such a text would need up to 1600 times the size of its file. Once, 0.4 MB took 0.7 GB."""
+    """As Python objects, a file's text could need 1600 times the size of the file. Once, 0.4 MB took 0.7 GB."""
     about = b'{"format": 1, "step": 0, "rng": null, "about": {"": [' + b"[]," * 10**5 + b"[]]}}"
     path = tmp_path / "checkpoint.npz"
     arrays: dict[str, Any] = {"theta": np.zeros(3), "about": np.frombuffer(about, np.uint8)}
@@ -373,7 +373,7 @@ def test_other_data_is_another_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrap", [lambda net, theta: net, mn.Linearized, lambda net, t: mn.Centred(net, t, 2.0)])
 def test_networks_that_differ_in_a_scale_alone_are_different_runs(wrap: Any) -> None:
-    """Different networks may have the same short repr, but their fingerprints differ."""
+    """Different networks may have the same short repr, but different fingerprints."""
     texts = set()
     for w_std in (1.0, 2.0):
         net = mn.Network(mn.Sequential(mn.Dense(4, w_std=w_std), mn.Tanh(), mn.Dense(1)), (3,))

@@ -1,4 +1,4 @@
-"""Test `fit`: its run against `train`, its history against a loop, evaluation, progress, random draws and errors."""
+"""Test `fit`: the run against `train`, the history against a loop, evaluation, progress, random draws and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test flows against closed forms, against each other, and against the rules for their steps."""
+"""Test flows against closed forms, against each other, and against the rules for steps."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_momentum_with_tau_growing_in_time(mu: float, by: Any, tolerance: float)
 
 @pytest.mark.parametrize("how", [{"tau": 0.7}, {"mu": 3.0}], ids=repr)
 def test_a_step_solves_for_the_velocity_exactly(how: dict[str, Any]) -> None:
-    """Under a constant gradient, two steps of any lengths equal one step of their sum.
+    """Under a constant gradient, two steps of any lengths equal one step as long as both.
 
     For a short step h, 1 - decay is h times the friction.
     """
@@ -147,7 +147,7 @@ def test_frozen_kernel_flow_is_the_flow_of_the_linearised_network(loss: Any, mom
 
 
 def test_several_outputs_and_an_averaged_kernel() -> None:
-    """A kernel (M, N) gives the flow of its copies for all outputs, a full kernel that of the linearised network."""
+    """A kernel (M, N) flows like its copies for all outputs. A full kernel flows like the linearised network."""
     net = mn.Network(mn.Sequential(mn.Dense(10), mn.Erf(), mn.Dense(3)), (3,))
     theta, y = net.init(np.random.default_rng(1)), np.eye(3)[[0, 1, 2, 0, 1, 2]]
     how: dict[str, Any] = {"loss": mn.softmax_cross_entropy, "times": TIMES}
@@ -211,7 +211,7 @@ def test_the_time_at_which_it_ends() -> None:
 
 @pytest.mark.parametrize("momentum", [{}, {"tau": 1.0}], ids=repr)
 def test_members_at_zero_loss_stand_still(momentum: Any) -> None:
-    """A member at zero loss keeps its bits while others continue, with momentum too."""
+    """A member at zero loss keeps its bits while other members continue, also with momentum."""
     theta = np.stack([THETA, NET.init(np.random.default_rng(3))])
     model = mn.Centred(NET, theta, 1.0)
     seen = list(mn.flow(model, theta, X, SIGNS, loss=mn.hinge, times=np.geomspace(1.0, 1e4, 100), **momentum))
@@ -241,7 +241,7 @@ def test_the_batch_holds_the_temperature(N: int, h: float, temperature: float) -
 def test_the_noise_of_a_step_has_the_temperature() -> None:
     """One step dt of f' = -mean(f - y_n) adds the variance dt T Var(y), by its z-score over 4000 seeds.
 
-    Twice T fails.
+    The check fails for 2 T.
     """
     N, h, temperature = 40, 0.05, 0.02
     y = np.random.default_rng(1).standard_normal((N, 1))
@@ -299,7 +299,7 @@ def test_a_stochastic_flow_ends_and_repeats() -> None:
 def test_the_early_flow_is_resolved(depth: int) -> None:
     """At alpha = 1/4000, the loss halves within 0.6 % of the right time.
 
-    With only the bounds on outputs, it halves at least 6 % too late.
+    With only the bounds on outputs, the loss halves at least 6 % too late.
     """
     layers = [layer for _ in range(depth) for layer in (mn.Dense(16), mn.Softplus(5.0, 1.404383))]
     net = mn.Network(mn.Sequential(*layers, mn.Dense(1)), (3,))
@@ -345,7 +345,7 @@ def test_weights_do_not_inflate_within_a_step() -> None:
 
 
 def test_models_that_re_anchor() -> None:
-    """every = 1 flows like the network, and inf like Linearized, bit for bit. `Solver` accepts only every = inf."""
+    """With every = 1, the flow is the network's, and with inf Linearized's, bit for bit. `Solver` accepts only inf."""
     runs = {
         every: last(
             mn.flow(
@@ -368,7 +368,7 @@ def test_models_that_re_anchor() -> None:
 
 
 def test_a_centred_model_stays_centred_while_it_re_anchors() -> None:
-    """With every = 1 inside Centred, the flow equals that of Centred bit for bit. With every = 5 it does not."""
+    """With every = 1 inside Centred, the flow equals that of Centred bit for bit. With every = 5, the flows differ."""
     how: dict[str, Any] = {"loss": mn.mse, "times": 3.0, "by": mn.Steps(1e-3, 0.1)}
     centred = mn.Centred(NET, THETA, 3.0)
     inner = mn.IterativelyLinearized(NET, THETA, 1), mn.IterativelyLinearized(NET, THETA, 5)

@@ -1,4 +1,4 @@
-"""Test that a flow resumes from any of its moments with the same bits."""
+"""Test that a flow resumes from any moment with the same bits."""
 
 from __future__ import annotations
 

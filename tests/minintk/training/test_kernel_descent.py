@@ -104,7 +104,7 @@ def test_on_the_full_batch_it_is_the_closed_form() -> None:
 
 
 def scaled_batch(right: Any) -> Any:
-    """Divide the batch's gradient by N, not by its own number of examples."""
+    """Divide the batch's gradient by N, not by the batch's number of examples."""
     return lambda self, u, out: right(self, u * (u.shape[-2] / N), out)
 
 

@@ -1,4 +1,4 @@
-"""Test values, large outputs and bad targets of losses. Their laws are tested in `tests/laws/test_every_loss.py`."""
+"""Test values, large outputs and bad targets of losses. The laws of losses are in `tests/laws/test_every_loss.py`."""
 
 from __future__ import annotations
 

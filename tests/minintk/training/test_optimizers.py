@@ -1,4 +1,4 @@
-"""Test optimisers against their formulas, written as a loop over steps."""
+"""Test optimisers against formulas that are written as a loop over steps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ settings = {
 
 @given(**settings)
 def test_steps_follow_the_formula(lr: float, momentum: float, weight_decay: float, scaled: bool, seed: int) -> None:
-    """v <- m v + s g + wd theta, theta <- theta - lr v. For s = 1 this is torch.optim.SGD, whose first v is g."""
+    """v <- m v + s g + wd theta, theta <- theta - lr v. For s = 1, SGD is torch.optim.SGD, whose first v is g."""
     rng = np.random.default_rng(seed)
     theta, gradients = rng.standard_normal((2, 7)), rng.standard_normal((6, 2, 7))
     s = rng.uniform(0.1, 2, 7) if scaled else None
@@ -38,7 +38,7 @@ def test_steps_follow_the_formula(lr: float, momentum: float, weight_decay: floa
 def test_nesterov_follows_the_formula(lr: float, momentum: float, weight_decay: float, scaled: bool, seed: int) -> None:
     """g' = s g + wd theta, v <- m v + g', theta <- theta - lr (g' + m v).
 
-    For s = 1 this is torch.optim.SGD(nesterov=True).
+    For s = 1, Nesterov is torch.optim.SGD(nesterov=True).
     """
     rng = np.random.default_rng(seed)
     theta, gradients = rng.standard_normal((2, 7)), rng.standard_normal((6, 2, 7))
@@ -62,7 +62,7 @@ def test_nesterov_follows_the_formula(lr: float, momentum: float, weight_decay: 
 def test_adam_follows_the_formula(
     lr: float, b1: float, b2: float, eps: float, weight_decay: float, scaled: bool, seed: int
 ) -> None:
-    """For s = 1 this is torch.optim.AdamW. The decay is lr weight_decay theta for any s."""
+    """For s = 1, Adam is torch.optim.AdamW. The decay is lr weight_decay theta for any scale s."""
     rng = np.random.default_rng(seed)
     theta, gradients = rng.standard_normal((2, 7)), rng.standard_normal((6, 2, 7))
     s = rng.uniform(0.1, 2, 7) if scaled else None
@@ -104,7 +104,7 @@ def test_the_pieces_of_a_long_theta_do_not_show(optimizer: mn.training.optimizer
 def test_reach_is_where_descent_on_a_parabola_turns_unstable(optimizer: mn.training.optimizers.Optimizer) -> None:
     """L = lambda theta^2 / 2 is stable for lr lambda just below the reach, and unstable just above.
 
-    The reach of Adam is infinite, because its step is not linear.
+    The reach of Adam is infinite, because Adam's step is not linear in the gradient.
     """
     sizes = []
     for curvature in (0.99 * optimizer.reach, 1.01 * optimizer.reach):

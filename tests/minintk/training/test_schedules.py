@@ -1,4 +1,4 @@
-"""Compare schedules with formulas, t with the sum of the rates, and training with a loop over these rates."""
+"""Compare schedules with formulas, t with the sum of the rates, and training with a loop over the rates."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_t_is_the_sum_of_the_rates(lr: Schedule, steps: int) -> None:
 
 
 def test_steps_may_be_small_integers_of_numpy() -> None:
-    """Their products overflowed: t was -7949 instead of 35000.5."""
+    """Products of small NumPy integers overflowed: t was -7949 instead of 35000.5."""
     assert mn.WarmUp(np.int32(50000), 1.0).t(60000) == 35000.5  # type: ignore[arg-type]
     assert mn.Cosine(1.0, np.uint8(200)).t(100) == mn.Cosine(1.0, 200).t(100)  # type: ignore[arg-type]
     assert mn.StepDecay(1.0, np.uint8(3))(300) == mn.StepDecay(1.0, 3)(300)  # type: ignore[arg-type]

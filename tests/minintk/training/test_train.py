@@ -95,7 +95,7 @@ def test_theta_may_change_between_the_call_and_the_first_step() -> None:
 def test_train_is_this_loop(
     momentum: float, weight_decay: float, scales: dict[str, float] | None, loss: Any, batch_size: int | None
 ) -> None:
-    """`train` gives the results of this loop, for the full batch and for mini-batches."""
+    """`train` gives the results of the loop below, for the full batch and for mini-batches."""
     y = np.abs(Y) / np.abs(Y).sum(axis=1, keepdims=True)
     optimizer = mn.SGD(lr=0.1, momentum=momentum, weight_decay=weight_decay)
     rng = np.random.default_rng(3) if batch_size else None
@@ -123,7 +123,7 @@ def test_a_frozen_tensor_stays_bit_for_bit() -> None:
 def test_mini_batches_cover_each_epoch_once(batch_size: int, seed: int) -> None:
     """Within an epoch, no example appears twice, and all but the remainder appear.
 
-    The test recognises examples by their outputs.
+    The test recognises examples by outputs.
     """
     per_epoch = 7 // batch_size
     snaps = go(batch_size=batch_size, rng=np.random.default_rng(seed), steps=3 * per_epoch, optimizer=mn.SGD(lr=1e-300))
@@ -144,7 +144,7 @@ def test_the_same_generator_gives_the_same_run() -> None:
 
 
 def test_an_ensemble_cut_into_parts_is_the_same_ensemble(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Training gives the same ensemble, however its members are distributed over the cores.
+    """Training gives the same ensemble, however the members are distributed over the cores.
 
     The anchors of anchored models are distributed with the ensemble.
     """
@@ -391,7 +391,7 @@ def test_divergence_names_the_members() -> None:
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )
 def test_bad_input_is_refused_by_the_call_itself(changes: dict[str, Any], error: type[Exception], words: str) -> None:
-    """`train` raises errors for invalid input when it is called, before the first iteration."""
+    """`train` raises errors for invalid input in the call itself, before the first iteration."""
     arguments: dict[str, Any] = {"model": NET, "theta": THETA, "x": X, "y": Y} | changes
     options: dict[str, Any] = {"loss": mn.mse, "optimizer": mn.SGD(lr=0.1), "steps": 1}
     options |= {name: value for name, value in changes.items() if name not in ("model", "theta", "x", "y")}

@@ -1,4 +1,4 @@
-"""Test the command `grade`: its exit status, its files, and a seed that is read from a file."""
+"""Test the command `grade`: exit status, files, and a seed that is read from a file."""
 
 import json
 import shutil

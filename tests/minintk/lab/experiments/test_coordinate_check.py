@@ -1,4 +1,4 @@
-"""Test the coordinate check: it finds the exponents that theory predicts, and names planted errors."""
+"""Test that the coordinate check finds the exponents that theory predicts, and names planted errors."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def test_a_layer_that_learns_at_the_wrong_rate_is_named(optimizer: mn.training.o
 def test_a_layer_that_learns_less_and_less_or_not_at_all_fails(
     place: str, power: float, optimizer: mn.training.optimizers.Optimizer
 ) -> None:
-    """The check fails for a layer that hardly learns, although its features move with those of the previous layer."""
+    """The check fails for a layer that hardly learns, although the layer's features move with those below."""
     table = Wrong(power, place=place)
     found = check(planted(0, 0.0), optimizer, parametrization=table, seeds=4, widths=(64, 128, 256))
     assert found.verdict == "fail"

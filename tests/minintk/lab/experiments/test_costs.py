@@ -53,7 +53,7 @@ def test_another_power_is_learned(power: float) -> None:
 
 
 def test_kinds_of_calls_take_their_own_time() -> None:
-    """Linearisations, which take five times as long, and s = 0, which takes a tenth, have their own estimates."""
+    """Linearisations, which take five times as long, and s = 0, which takes a tenth, are estimated separately."""
     axes = {"width": WIDTHS[:4], "kind": ("network", "linearised"), "s": (0.1, 10.0, 0.0)}
     each = [w**2 * five * tenth for w in WIDTHS[:4] for five in (1, 5) for tenth in (1, 1, 0.1)]
     assert all(0.5 < said / left < 2 for said, left in shares(axes, each)[6:])
@@ -67,7 +67,7 @@ def test_what_others_have_made_counts() -> None:
 
 
 def test_a_sweep_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """A sweep prints the estimates. Each call advances the clock by the square of its width."""
+    """A sweep prints the estimates. Each call advances the clock by the square of the width."""
     now = 0.0
 
     def work(width: int, seed: int) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Test learning-rate transfer: the parabola, the bootstrap, and networks that do and do not keep their best rate."""
+"""Test learning-rate transfer: the parabola, the bootstrap, and networks whose best rate is or is not constant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test that a sweep starts no process for one worker, and that no process outlives the one that started it."""
+"""Test that a sweep starts no process for one worker, and that no process outlives its parent."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if __name__ == "__main__":
 
 
 def alive(pid: int) -> bool:
-    """True if the process runs. One that has ended may still be a zombie."""
+    """True if the process runs. A zombie, which has ended but is still listed, does not count."""
     try:
         os.kill(pid, 0)
         return not Path("/proc/self/status").exists() or "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()

@@ -20,7 +20,7 @@ from tests.minintk.lab.experiments.test_sweeps import GRID, work
 
 @pytest.mark.parametrize("starters", [2, 5])
 def test_starters_share_the_calls(starters: int, tmp_path: Path) -> None:
-    """Each call is made once, by any of the callers. Every caller gets the whole table."""
+    """Each call is made once, by one of the callers. Every caller gets the whole table."""
     mn.sweep(work, GRID, store=tmp_path / "whole", together="seed", batch=2)
     begin, made = Barrier(starters), []
 
@@ -43,7 +43,7 @@ def test_starters_share_the_calls(starters: int, tmp_path: Path) -> None:
 
 
 def test_without_claims_the_calls_would_be_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative control: if two callers both get every claim, both make the first call."""
+    """Negative control: if two callers get every claim, each of them makes the first call."""
     both, made = Barrier(2, timeout=60), []
 
     def spy(a: int) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def test_without_claims_the_calls_would_be_repeated(tmp_path: Path, monkeypatch:
 
 
 def test_a_part_is_a_filter_on_calls(tmp_path: Path) -> None:
-    """Together, three parts make each call of the grid once. The part that completes the sweep writes the results."""
+    """Parts 2 and 0 of three make only calls of their own. Part 1 completes the sweep, and the results are written."""
     made: list[int] = []
 
     def counted(a: int) -> dict[str, Any]:

@@ -28,7 +28,7 @@ GRID: dict[str, Any] = {"a": [2, 3], "b": [0.5, float("inf")], "seed": range(5)}
 
 
 def work(a: int, b: float, seed: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Return results that depend on the other members of the call, so that a wrong resume would change them."""
+    """Return results that depend on the other members of the call, so that a wrong resume would change the results."""
     return [{"value": a / 3 + s + 0.1 * sum(seed), "b": b, "pair": np.array([a, s], np.float32)} for s in seed]
 
 
@@ -40,7 +40,7 @@ def single(a: int) -> dict[str, Any]:
 
 
 def killed(*arguments: str) -> int:
-    """Run a sweep in a separate process and return its exit status."""
+    """Run a sweep in a separate process and return the exit status."""
     script = Path(interrupted_sweep.__file__)
     where = {**os.environ, "PYTHONPATH": str(script.parents[2])}
     done = subprocess.run(
@@ -82,7 +82,7 @@ def test_killed_twice_and_resumed_is_the_same_file(size: str, tmp_path: Path) ->
 
 
 def test_what_a_kill_leaves_is_not_repeated(tmp_path: Path) -> None:
-    """If some records are deleted, only their calls are repeated, with the same members."""
+    """If some records are deleted, only the calls for these records are repeated, with the same members."""
     whole = mn.sweep(work, GRID, store=tmp_path, together="seed", batch=2)
     before = (tmp_path / "results.json").read_bytes()
     for path in sorted((tmp_path / "records").glob("*.json"))[::7]:
@@ -156,7 +156,7 @@ def test_a_table_as_csv(tmp_path: Path) -> None:
 
 
 def test_results_may_have_any_name(tmp_path: Path) -> None:
-    """A result "diverged" is a value unless it is a message. A result named after an axis shares its column."""
+    """A result named "diverged" is a value unless it is text. A result named after an axis shares the axis's column."""
     table = mn.sweep(lambda width: {"width": width, "diverged": False}, {"width": [1, 2**70]}, store=tmp_path / "runs")
     assert table.diverged.tolist() == [False, False]
     assert table["diverged"].tolist() == [False, False]
@@ -254,7 +254,7 @@ def test_an_error_tells_where_and_keeps_the_rest(pool: Any, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("wrong", ["raises", "nan"])
 def test_an_error_does_not_lose_the_runs_in_progress(wrong: str, tmp_path: Path) -> None:
-    """One run fails while another one is in progress. The result of the other run is kept."""
+    """One run fails while a second run is in progress. The result of the second run is kept."""
     begun, failed = Event(), Event()
 
     def one_fails(a: int) -> dict[str, Any]:
@@ -389,7 +389,7 @@ def middle(value: float) -> np.ndarray[Any, Any]:
 def test_what_a_work_was_given_belongs_to_it(make: Callable[[int], Any], tmp_path: Path) -> None:
     """Works with different bound values are different works, however the values were bound.
 
-    With equal values they are the same.
+    With equal values, works are the same.
     """
     kept = mn.sweep(make(1), {"a": [1]}, store=tmp_path).results
     assert mn.sweep(make(1), {"a": [1]}, store=tmp_path).results == kept
