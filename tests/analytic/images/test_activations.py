@@ -11,7 +11,7 @@ import pytest
 
 import analytic as an
 import minintk as mn
-from analytic.images import activations
+from analytic.images import activations, pixel_pairs
 from analytic.images.activations import Aligned
 from analytic.recursion.state import Scratch
 from minintk.spec.parametrization import Parametrization, Role, Row
@@ -95,6 +95,15 @@ def test_quadratures_of_tiny_images_are_linear(end: mn.spec.Layer, monkeypatch: 
     assert max(map(error, (1e-60, 1e-130))) < 1e-12
     monkeypatch.setitem(activations.TINY_ROOT, 8, 1e-70)
     assert error(1e-130) > 0.1
+
+
+def test_pieces_of_a_field_read_their_own_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels by quadrature do not depend on how many pixels of the first images a piece has."""
+    k, x = an.kernel(mn.Sequential(mn.Conv2d(4, 3), mn.Softplus(), mn.GlobalAvgPool())), images(4, (4, 3, 2))
+    whole = k.both(x)
+    monkeypatch.setattr(pixel_pairs, "BYTES_PER_PIECE", 8 * 4 * 12)
+    for found, want in zip(k.both(x), whole, strict=True):
+        np.testing.assert_allclose(found, want, rtol=1e-12)
 
 
 @pytest.mark.parametrize("phi", [mn.Tanh(), mn.Softplus(), mn.Erf()], ids=repr)

@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 
 import analytic as an
 import minintk as mn
+from analytic.images import engine
+from analytic.images.pixel_pairs import BYTES_PER_PIECE
 from minintk.spec.shapes import out_shape
+from tests.analytic.images.test_plan import CONV, FLAT, POOL, blank, planned
 from tests.kit.golden import IMAGES, VECTORS, XF1, XF2, XI1, XI2
 from tests.kit.oracles_kernels import image_errors, image_kernels
 
@@ -432,3 +435,28 @@ def test_bad_input() -> None:
     with pytest.raises(MemoryError, match=r"need .* GB to work in, .*are allowed.*pairs: pool earlier"):
         kernel.ntk(images(2, (32, 32, 1)), memory=10**6)
     assert kernel.ntk(images(0, (4, 4, 3))).shape == (0, 0)
+
+
+NESTED = mn.Residual(mn.Sequential(mn.ReLU(), CONV, mn.Residual(mn.Sequential(mn.ReLU(), CONV))))
+
+
+@pytest.mark.parametrize(("end", "number"), [(FLAT, 1), (POOL, 30)], ids=["flat", "pooled"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_memory_of_fields_is_of_whole_ones_and_of_pieces(
+    end: mn.spec.Layer, number: int, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step needs four whole fields, two more for each sum around it, and twelve pieces.
+
+    A piece exceeds BYTES_PER_PIECE by at most a line. On a GPU, 40 more whole fields replace the pieces.
+    """
+    for body, sums in ((mn.ReLU(), 0), (NESTED, 2)):
+        x = blank(9, 6, 5, 2).astype(dtype)
+        plan = planned(mn.Sequential(CONV, body, CONV, end), x)
+        assert not plan.recorded
+        pair = 30 * number * np.dtype(dtype).itemsize
+        for pairs in (1, 10**6):
+            whole = pairs * pair
+            piece = min(whole, BYTES_PER_PIECE + whole // 6)
+            assert engine.field_bytes(plan, pairs) == (4 + 2 * sums) * whole + 12 * piece
+    monkeypatch.setattr(engine, "on_host", lambda xp: False)
+    assert engine.field_bytes(plan, 10**6) == (8 + 40) * whole

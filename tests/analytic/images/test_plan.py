@@ -174,31 +174,6 @@ def test_memory_is_of_each_thread(n: int, cores: int, threads: int, monkeypatch:
     assert memory(plan, x, cores=cores) == memory(plan, x)
 
 
-NESTED = mn.Residual(mn.Sequential(mn.ReLU(), CONV, mn.Residual(mn.Sequential(mn.ReLU(), CONV))))
-
-
-@pytest.mark.parametrize(("end", "number"), [(FLAT, 1), (POOL, 30)], ids=["flat", "pooled"])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_memory_of_fields_is_of_whole_ones_and_of_pieces(
-    end: mn.spec.Layer, number: int, dtype: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A step needs four whole fields, two more for each sum around it, and twelve pieces.
-
-    A piece exceeds BYTES_PER_PIECE by at most a line. On a GPU, 40 more whole fields replace the pieces.
-    """
-    for body, sums in ((mn.ReLU(), 0), (NESTED, 2)):
-        x = blank(9, 6, 5, 2).astype(dtype)
-        plan = planned(mn.Sequential(CONV, body, CONV, end), x)
-        assert not plan.recorded
-        pair = 30 * number * np.dtype(dtype).itemsize
-        for pairs in (1, 10**6):
-            whole = pairs * pair
-            piece = min(whole, BYTES_PER_PIECE + whole // 6)
-            assert engine.field_bytes(plan, pairs) == (4 + 2 * sums) * whole + 12 * piece
-    monkeypatch.setattr(engine, "on_host", lambda xp: False)
-    assert engine.field_bytes(plan, 10**6) == (8 + 40) * whole
-
-
 def test_memory_of_a_tile_grows_with_its_images() -> None:
     """The memory of prepared images is proportional to the number of images. A quadrature adds memory for each pixel.
 
