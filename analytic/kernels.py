@@ -127,8 +127,8 @@ class Kernel:
     precision.  Errors relative to sqrt(k(x, x) k(x', x')) are a few 1e-15, or a few 1e-7 in float32, even for nearly
     parallel, equal, opposite and zero rows.  `error` bounds the larger errors of activations without closed forms, and
     of layers that amplify rounding errors of small angles (chaotic phase, as for erf and tanh at w_std >= 3).
-    After erf or sin with large pre-activations u, Theta depends on angles as small as 1 / |u|.  The error of Theta can
-    be |u| times the precision if all rows (for sin, two rows) are nearly parallel.
+    After sin with large pre-activations u, kernels depend on differences of the rows' norms as small as those norms
+    divided by |u|.  The errors of nearly parallel rows can then be |u| times the precision.
 
     Range: at every layer, a variance must be 0 or lie between 1e-306 and 1e306, so |x| / sqrt(d) can usually range from
     1e-153 to 1e153.  Results must be in the range of the inputs' dtype.  Otherwise, a ValueError names the row.  With a
