@@ -158,7 +158,7 @@ class VectorEngine:
         return working_memory(inputs, 3 * self.fine.flat.bytes)
 
     def at(self, place: Place) -> VectorEngine:
-        """Return the engine for a block of whole tiles, without its program.  The results do not change."""
+        """Return the engine for a block of whole tiles, without its program.  Entries are those of the whole matrix."""
         (i, j), same, first = place, self.symmetric and place[0] == place[1], self.first
         xp = array_namespace(self.left.scale)
         parts = [i] if same else [i, slice(first + j.start, first + j.stop)]

@@ -39,12 +39,12 @@ THREADS_FROM = 4096
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Solution:
-    """The solution of a least-squares problem, as a linearised model.
+    """The solution of a least-squares problem, as a linearised model.  Calling it returns f_lin(theta, x).
 
     theta : (P,), theta_0 + S^1/2 w.   a : (N, C) with w = J' a, or None from `solve_lsqr`.
     steps : number of steps of refinement or of LSQR.
     residual : |y - f_0 - J w - ridge a| / |y - f_0|, or |J' (y - f_0 - J w) - ridge w| / |J' (y - f_0)| if `solve_lsqr`
-        was called with ridge.   Calling the solution returns f_lin(theta, x).
+        was called with ridge.
     """
 
     model: Linearized
@@ -183,8 +183,8 @@ def solve_lsqr(
     """Solve the least-squares problem in parameter space by LSQR.  Each step needs a jvp and a vjp for all examples.
 
     Without ridge, w is the solution of minimum norm, or the least-squares solution of minimum norm if no w fits y.
-    Arguments are those of `solve_gram` without rcond and t, and the following.  `memory` limits the chunks of examples,
-    but not some six vectors of the size of theta.  Below, r = y - f_0 - J w.
+    Arguments are those of `solve_gram` without rcond and t, and the following.  `memory` limits the chunks of examples;
+    about six vectors of the size of theta are needed in addition.  Below, r = y - f_0 - J w.
     steps : number s of steps.  It regularises like early stopping: w is in the span of (J'J)^i J'(y - f_0), i < s.
     tol : relative tolerance, by default ten times the machine epsilon.  LSQR stops when |r| <= tol (|y - f_0| +
         |J| |w|) or |J' r - ridge w| <= tol |J| |r|.

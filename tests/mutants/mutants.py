@@ -69,6 +69,9 @@ NOT_NUMERICAL = (
     "minintk/lab/experiments/papers.py",
 )
 
+COMPILED = ("minintk/fast/numba_loops.py",)
+"""Modules whose functions run while Numba compiles. With a full disk cache, the map does not contain such calls."""
+
 ABOUT_FILES = (*(f"tests/project/test_{name}.py" for name in ("literals", "make", "project", "rooms")), "tests/mutants")
 """Tests of the checkout, not of computed results. Such tests would fail in a copy, or because of a mutant's layout."""
 
@@ -167,7 +170,7 @@ class Copy:
         """Return the tests that call the mutated function, in three groups: its file's tests, quick tests, others."""
         names = {mutation.path + "::" + mutation.scope.split(".<locals>")[0]}
         found = [test for test, entry in self.reached.items() if names & set(entry["reached"])]
-        if not found:  # a constant of the module, a class, compiled code
+        if not found or mutation.path in COMPILED:  # a constant of the module, a class, compiled code
             starts = mutation.path + "::", mirrored(mutation.path) + "::"
             found = [
                 t for t, known in self.reached.items() if any(n.startswith(starts) for n in [t, *known["reached"]])

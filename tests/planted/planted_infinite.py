@@ -383,7 +383,7 @@ def _(patch: Patch) -> None:
 
 
 def every_layer() -> None:
-    """f = E h g / gamma0 for every hidden layer, and for networks of width 512 up to O(n^-1/2)."""
+    """In the limit, f = E h g / gamma0 in every hidden layer; networks of width n = 512 agree up to O(n^-1/2)."""
     spec, steps = mn.Sequential(mn.Dense(512), mn.Dense(512), mn.Dense(1)), 10
     x, y = inputs(3, 3), inputs(3, 1, seed=1)
     limit = an.deep_linear_limit(spec, x, y, gamma0=3.0, lr=0.2, steps=steps)

@@ -1,4 +1,4 @@
-"""Express sums over the image as einsums with 0-1 matrices, one for the rows and one for the columns.
+"""Express sums over the image as einsums with 0-1 arrays, one for the rows and one for the columns.
 
 S[i, h, a] = 1 if output row i reads image row h through entry a of the window: h = stride i + a - pad.
 """

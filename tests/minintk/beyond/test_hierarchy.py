@@ -222,7 +222,7 @@ def test_what_is_refused_at_once() -> None:
 def test_float32_takes_about_as_many_steps_in_order_4_as_in_order_3() -> None:
     """Order 4 takes fewer than three times as many steps as order 3.
 
-    With rounding errors of Theta in Xi', the steps would shrink, and order 4 would take 600 instead of 30.
+    If rounding errors of Theta entered dXi/dt, the steps would shrink, and order 4 would take 600 steps, not 30.
     """
     spec = mn.Sequential(mn.Dense(200), mn.Tanh(), mn.Dense(2))
     net, x, y = mn.Network(spec, (3,)), X.astype(np.float32), Y.astype(np.float32)

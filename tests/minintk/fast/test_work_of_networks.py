@@ -16,7 +16,6 @@ from minintk.fast.accelerate import shut
 from minintk.fast.patches import Patches
 from minintk.large import least_squares
 from minintk.layers.contract import Contraction
-from minintk.layers.patches import Windows
 from minintk.models.jacobian import Jacobian, NetworkJacobian
 from minintk.thresholds import THRESHOLDS
 from minintk.training import train
@@ -107,17 +106,6 @@ def test_patches_hold_several_windows_where_channels_are_few() -> None:
             assert best.R * best.K < 0.5 * one.R * one.K
     assert blocks["first"] > 1
     assert blocks["wide"] <= 2
-
-
-@pytest.mark.parametrize(("padding", "rows"), [("same", 5 * 3 - 2), ("circular", 5 * 3), ("valid", 3 * 3)])
-def test_compiled_loops_skip_rows_of_zeros_but_not_of_copies(
-    padding: Any, rows: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each row of a window costs K_w C C_out multiplications. Zero padding adds a row above and below the image."""
-    windows = Windows.of(mn.Conv2d(16, 3, padding=padding), (5, 18, 2))
-    for here, count in ((True, rows), (False, windows.rows.out * 3)):  # patches contain all rows
-        monkeypatch.setattr("minintk.fast.patches.numba_is_here", lambda here=here: here)
-        assert Patches(windows, (2, 16)).work == count * windows.columns.out * 3 * 2 * 16
 
 
 def test_patches_are_formed_some_images_at_a_time_and_once_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
