@@ -4,7 +4,7 @@
     Theta(x, x') = sum_theta S df_i/dtheta(x) df_i/dtheta(x')   equal for every i, 0 between different outputs
 
 as all widths go to infinity (Lee et al. 2019, eqs. (12) and (4); Jacot et al. 2018).  The input kernel is x x' / d.
-S denotes the parametrization's learning-rate scales.  A step of gradient descent changes f by -lr Theta dL/df.
+S denotes the parametrization's learning-rate scales.  A small step on a loss L changes f by -lr Theta dL/df.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Wider(Parametrization):
 
 @lru_cache(maxsize=256)
 def check_rates(spec: s.Sequential, parametrization: Parametrization, shape: Shape) -> None:
-    """Raise UnsupportedLayer for Sign, or if the rates make Theta depend on the width; raise ValueError for Adam."""
+    """Raise UnsupportedLayer for Sign, or if the rates make Theta depend on the width; ValueError for Adam's rates."""
     if any(isinstance(layer, s.Sign) for layer in every(spec)):
         raise UnsupportedLayer(
             "Sign has no tangent kernel: E phi'^2 is infinite, from its jump.  Take .nngp(...) of it, or mn.Erf() "
@@ -132,7 +132,7 @@ class Kernel:
 
     Range: at every layer, a variance must be 0 or lie between 1e-306 and 1e306, so |x| / sqrt(d) can usually range from
     1e-153 to 1e153.  Results must be in the range of the inputs' dtype.  Otherwise, a ValueError names the row.  With a
-    random bias, rows below 1e-153 are treated as 0.  Float32 results below 1e-38 have fewer digits.
+    random bias, rows with |x| / sqrt(d) < 1e-153 are treated as 0.  Float32 results below 1e-38 have fewer digits.
 
     If the network has convolutions or pooling, the recursion runs pixel by pixel on images (N, H, W, C) and sequences
     (N, L, C).  The NNGP is as accurate as for vectors, and so is the NTK of images that are equal, opposite or black.
@@ -153,15 +153,15 @@ class Kernel:
     x2 : M examples; defaults to x1.  With `minintk.Dropout`, x2 always has its own masks.  Hence K(x, x) of an example
         with itself appears only on the diagonal of nngp(x1), and not in nngp(x1, x1) or nngp(x1, x1.copy()).
     memory : bound, in bytes, on the memory that the call adds, including results; by default all free memory within the
-        control group's limit.  Loading Numba needs another 130 MB once, and compilation for its disk cache 40 MB.
+        control group's limit.  Loading Numba needs another 130 MB once, and compiling for Numba's disk cache 40 MB.
         MemoryError is raised before the pairs are computed if the result and the working arrays do not fit.
-    out : an array of the result's shape and precision, e.g. a numpy.memmap, that receives it; for `both`, a pair.
+    out : an array of the result's shape and precision, e.g. a numpy.memmap, to write the result to; for `both`, a pair.
     store : a folder for the result and a record of the finished blocks.  If the process is killed, the same call
         resumes and gives the same bytes; processes with the same store share the work (docs/long-runs.md).  The
         result is a read-only numpy.memmap of nngp.npy or ntk.npy in this folder.
     progress : called as progress(done, total) after each tile or block, from several threads but never concurrently.
     executor : a `concurrent.futures.Executor` that computes blocks of the result on one core each; by default, threads
-        of this process compute them.  Pass an executor to use other machines or many cores; on two, threads suffice.
+        of this process compute them.  Pass an executor to use other machines or many cores; for two cores, use threads.
 
     Raises TypeError for integer arrays or mixed libraries, and ValueError for a wrong shape, NaN or infinity.
     """
@@ -340,10 +340,10 @@ class Kernel:
     def error(self, x: Array) -> float:
         """Bound the errors of both kernels for the rows of x, at any angle, relative to sqrt(k(x, x) k(x', x')).
 
-        No layer amplifies the quadratures' errors e_l, so the bound is 2 sum_l e_l.  For vectors, we add 4 eps sum_l
+        No layer amplifies the quadratures' errors e_l, so they add 2 sum_l e_l.  For vectors, we add 4 eps sum_l
         (chi_{l+1} ... chi_L)^1/2, because a layer multiplies small squared angles by chi (docs/guide/activations.md).
-        Sign has no chi, so the result is inf.  If phi has kinks or large arguments, rows of correlation c have an error
-        e_l |c|^1024.  Series and tiles depend on all rows: two calls can disagree on a pair by the sum of their errors.
+        Sign has no chi, so the result is inf.  If phi has kinks or large arguments, pairs of correlation c have an
+        error e_l |c|^1024.  Series and tiles depend on all rows, so two calls can disagree by the sum of their errors.
         """
         if any(isinstance(layer, s.Sign) for layer in every(self.spec)):
             return float("inf")
@@ -411,7 +411,7 @@ def kernel(spec: s.Layer, parametrization: Parametrization = DEFAULT_PARAMETRIZA
 
     parametrization : its learning-rate scales enter Theta.  Unless all are 1, computing Theta raises UnsupportedLayer
     if Theta depends on more than ratios of hidden widths.  In the standard and PyTorch parametrizations, Theta has no
-    limit.  We compute Theta to leading order for the spec's own widths; it grows with them, as in neural-tangents.
+    limit.  We compute Theta to leading order at the spec's widths, with which it grows, as in neural-tangents.
     If features move (`SpectralMuP`, `MeanField`), the kernels are those at initialisation, and
     training changes Theta by order one.  The variance K of the outputs is then O(1/n), and is computed for the spec's
     widths n.  Raises UnsupportedLayer if a layer has no rule, or if the limit does not follow this recursion.

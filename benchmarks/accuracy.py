@@ -1,8 +1,8 @@
 """Compare each library's infinite-width kernels with 50-digit reference values, on difficult pairs of inputs.
 
-The rows of x : (11, 16) are a vector u and four at angles of .1 to 1e-6 from it, -u and two near it, and three random
-vectors. The error of an entry is |k - k_true| / sqrt(k_true(x, x) k_true(x', x')). The report contains the largest
-error for each kind of pair. mpmath computes k_true from the inputs after rounding them to float32 or float64.
+The rows of x : (11, 16) are a vector u, four vectors at angles of .1 to 1e-6 from u, -u, two vectors near -u, and three
+random vectors. The error of an entry is |k - k_true| / sqrt(k_true(x, x) k_true(x', x')). The report contains the
+largest error for each kind of pair. mpmath computes k_true from the inputs, rounded to float32 or float64.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class Seen:
 def arrived(result: Any) -> Any:
     """Wait until the result is computed, and return it.
 
-    The GPU runs its work in order. Once an entry of the last array has been copied to the host, all of it is done.
+    The GPU runs its work in order. When an entry of the last array has been copied to the host, all work is done.
     """
     last = result[-1] if isinstance(result, tuple) else result
     to_host(last.reshape(-1)[-1:])
@@ -84,7 +84,7 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def measure(one: rows.Work, dtype: str, device: str, budget: float, known: dict[Any, Any]) -> Seen:
-    """Compare a row with NumPy in float64, then time runs for `budget` seconds: 5 (3 if slow) to about 200 runs.
+    """Compare a row with NumPy in float64, then time runs for `budget` seconds: at least 5 (3 if slow), at most 200.
 
     known : the references computed so far, because several rows can have the same reference.
     """

@@ -98,7 +98,7 @@ def image_diagonals(n: int, size: int, depth: int, to: To) -> Any:
 
 
 def few_diagonals(size: int, depth: int, n: int, to: To) -> Any:
-    """Return (run, answer) for the first sixteen images of `image_diagonals`, which is compared with their kernel."""
+    """Return (run, answer) for only the first sixteen images of `image_diagonals`, as the reference for its answer."""
     return image_diagonals(n, size, depth, lambda a: to(a)[:16])
 
 

@@ -89,7 +89,7 @@ def on_rows(call: Callable[[Any], Any]) -> Callable[[int], Callable[[], Any]]:
 
 
 def ntk_posterior(x: Any) -> Any:
-    """Return the NTK posterior's mean at two of its N training inputs x."""
+    """Return the NTK posterior's mean at the first two of its training inputs x."""
     return an.posterior(dense(), x, x[:, :1], ridge=0.1, kind="ntk").predict(x[:2])
 
 

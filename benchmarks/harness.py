@@ -2,7 +2,7 @@
 
     row     one piece of work, with its inputs and a reference answer in float64 or in more digits
     side    one way to do the work, in one environment
-    turn    an untimed call, then timed calls for a fraction of a second, of which the median is the turn's time
+    turn    an untimed call, then timed calls for a fraction of a second; the turn's time is the median of these calls
     ratio   a side's time / our time in the same round; the report lists its median over rounds, and an interval
 
 Load on the machine and changes of its clock rate therefore affect both times of a ratio alike. A side's answer, if any,

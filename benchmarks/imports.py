@@ -19,7 +19,7 @@ STATEMENTS = (
 
 
 def measure(environments: list[str], rounds: int) -> list[Measured]:
-    """Time each statement in a new process, all of them once per round.
+    """Time each statement once per round, always in a new process.
 
     A statement's first time is recorded separately, because the first process fills the file system's caches.
     """

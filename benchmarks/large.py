@@ -3,8 +3,8 @@
 The NTK of MNIST's first N images is computed once and written to a store. The sides run one after the other, each in a
 separate process that reads the kernel from the store. scikit-learn loads the whole kernel into memory for
 KernelRidge(kernel="precomputed"). The script reports the wall time and the CPU time of reading the kernel and fitting.
-The memory is the largest RssAnon then, minus that before. RssAnon excludes file pages, which the system can drop. The
-residual is the largest |y - (K + ridge I) a| / |y| over targets, with coefficients a in float64. Linux is required.
+The memory is the largest RssAnon in this time minus RssAnon before it. It excludes file pages, which the system can
+drop. The residual is the largest |y - (K + ridge I) a| / |y| over targets, for coefficients a in float64. Linux only.
 """
 
 from __future__ import annotations

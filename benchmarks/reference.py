@@ -19,7 +19,7 @@ def infinite_kernels(
 ) -> tuple[Array, Array]:
     """Return the NNGP and the NTK of `depth` hidden layers and a linear output (Lee et al. 2019, supplement).
 
-    A layer maps K to w_std^2 T(K) + b_std^2, then Theta to K + w_std^2 Theta Tdot(K), with T, Tdot from `DUALS`.
+    A layer maps K to w_std^2 T(K) + b_std^2, and Theta to this new K + w_std^2 Theta Tdot(K); T, Tdot: see `DUALS`.
     """
     x, z, dual = x.astype(np.float64), z.astype(np.float64), DUALS[activation]
     q, r, k = (w_std**2 * product / x.shape[1] + b_std**2 for product in ((x * x).sum(1), (z * z).sum(1), x @ z.T))

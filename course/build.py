@@ -19,7 +19,7 @@ An assignment is a folder hwN_name with the following files. Everything else is 
     hwN_experiment.py   the data of the experiment; students get it, and graders use it with other seeds
     rubric.md      points and common mistakes
 
-The seed determines the variants, the handout's text, and the inputs of the grader. Keep it secret.
+The seed determines the variants, the handout's text, and the inputs of the grader. Keep the seed secret.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class Refused(Exception):
 
 
 def seed(metadata: Path, here: Path = HERE) -> tuple[str, str]:
-    """Return (seed, student) for the first listed submitter by address, or (seed, "") if no student is listed.
+    """Return (seed, student) for the listed submitter whose address sorts first, or (seed, "") if no student is listed.
 
     Raises Refused if students.csv lists students, but none of the submitters.
     """

@@ -7,8 +7,8 @@ The sentences are by Jane Austen and H. G. Wells.  Each word has a random vector
 size), ReLU, the mean over words, and a dense layer.  Attention and the mean skip positions at which all features are
 0.  The NNGP kernel gives the posterior mean of a Gaussian process with noise.  The NTK predicts the outputs of the
 infinitely wide network after training with the rate, the momentum and the number of steps of the finite networks (Hron
-et al. 2020).  The script prints test accuracies with 95 % intervals, the distance between the networks' mean output and
-the NTK's prediction, and the distance that the standard error of this mean explains.
+et al. 2020).  The script prints test accuracies with 95 % intervals.  It also prints the distance between the networks'
+mean output and the NTK's prediction, and the standard error of this mean, both relative to the prediction's norm.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main(
     out: str | None = None, sizes: tuple[int, ...] = (50, 100, 200), test: int = 400, width: int = 64,
     networks: int = 4, steps: int = 100, seed: int = 0,
 ) -> dict[str, float]:  # fmt: skip
-    """Return accuracies and distances for each number of sentences, and save a plot of accuracies to `out` if given."""
+    """Return accuracies and distances for each number of training sentences; plot the accuracies to `out` if given."""
     rng = np.random.default_rng(seed)
     authors = mn.datasets.sentences().embed(20, 64, rng).pair("Austen", "Wells")
     one, two = authors.split(max(sizes), test, rng)

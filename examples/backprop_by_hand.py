@@ -47,7 +47,7 @@ SPEC = mn.Sequential(
 
 
 def accuracy_while_training(steps: int = 600, seed: int = 0) -> dict[int, tuple[float, float]]:
-    """Train by mini-batches with momentum, and return {step: (training accuracy, test accuracy)}."""
+    """Train with mini-batches and momentum, and return {step: (training accuracy, test accuracy)}."""
     rng = np.random.default_rng(seed)
     train, test = mn.datasets.digits().split(1500, 297, rng)
     (x, y), (x_test, y_test) = train.one_hot(), test.one_hot()

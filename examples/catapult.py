@@ -5,9 +5,9 @@
 lambda_0 is the initial sharpness, the largest eigenvalue of the loss's Hessian.  A linear network with one hidden layer
 of width 512 learns the parity of 20 digits.  At rates below 2 / lambda_0 the loss falls.  Between 2 / lambda_0 and 4 /
 lambda_0 the loss grows until the weights have shrunk enough to reduce the sharpness below 2 / lr, and then falls.
-Above 4 / lambda_0 training diverges (Lewkowycz et al. 2020).  If the sharpness does not depend on the width n, all
-widths can be trained at the same rates.  The sharpness of tanh networks with two hidden layers grows as n^b, where b is
-0 in muP and in the NTK parametrization, and up to 1 in the standard parametrization.
+Above 4 / lambda_0 training diverges (Lewkowycz et al. 2020).  If the sharpness does not depend on the width n, networks
+of all widths can be trained at the same rates.  The sharpness of tanh networks with two hidden layers grows as n^b,
+where b is 0 in muP and in the NTK parametrization, and up to 1 in the standard parametrization.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def by_width(name: str, width: int, seeds: int) -> dict[str, Any]:
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 8) -> dict[str, float]:
-    """Return the least peak / first loss, the share of converged runs and the largest final lr x sharpness per rate.
+    """Return the least ratio peak / first loss, the share converged and the largest final lr x sharpness per rate.
 
     Also return the exponents of the sharpness in the width. Entries that end in "±" are half-widths of 95 % intervals.
     """

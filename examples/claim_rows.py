@@ -1,4 +1,4 @@
-"""Define rows of tables that compare a paper's claims with our results, and write table and figure to files."""
+"""Define rows of tables that compare a paper's claims with our results, and write a table and its figure to files."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Row:
 
 
 def finish(s: Setting, found: Found, rows: Sequence[Row], draw: Callable[[Any], None]) -> Found:
-    """Return `found` with table and settings. If `s.out` is a folder, also write KEY.json and KEY.png (KEY is `s.key`).
+    """Return `found` with rows and settings. If `s.out` is a folder, also write KEY.json and KEY.png (KEY is `s.key`).
 
     draw : a function that is called with Matplotlib's pyplot.
     """

@@ -61,7 +61,7 @@ def images(data: str, n_train: int, n_test: int, seed: int = 0) -> tuple[mn.data
 
 
 def lenet(shape: tuple[int, ...], width: int, outputs: int = 10) -> mn.Sequential:
-    """Build LeNet-5 with `width` times as many channels and hidden features.
+    """Build LeNet-5 with the numbers of channels and hidden features multiplied by `width`.
 
     For 8 x 8 images, the convolutions are 3 x 3.
     """

@@ -27,14 +27,14 @@ PARAMETRIZATIONS = {
 
 
 def spec(n: int, plant: float = 0.0) -> mn.Sequential:
-    """Build a network with three hidden layers, and multiply the second layer's weights by (n / 64)^`plant`."""
+    """Build a network with three hidden layers. The second layer's w_std is (n / 64)^`plant`."""
     stds = (1.0, (n / 64) ** plant, 1.0)
     hidden = [layer for w_std in stds for layer in (mn.Dense(n, w_std=w_std), mn.Tanh())]
     return mn.Sequential(*hidden, mn.Dense(10, w_std=10**-0.5))
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 16) -> dict[str, Any]:
-    """Return {name: {layer: exponent of |dh|, "verdict": verdict, "blame": {tensor: cause}}} for all checks.
+    """Return {name: {layer: exponent of |dh|, "verdict": verdict, "blame": {tensor: cause}}} for each check.
 
     |dh| is the root mean square change of a layer's output. Plot |dh| against the width if `out` is given.
     """

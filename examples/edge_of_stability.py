@@ -45,7 +45,7 @@ def path(fraction: float, n: int, width: int, steps: int, seed: int = 1) -> tupl
 
 
 def main(out: str | None = None, n: int = 200, width: int = 64, steps: int = 4000) -> dict[str, float]:
-    """Return lr x sharpness of each run at the start and in the last half, and the losses after half and all steps."""
+    """Return lr x sharpness of each run at the start and in the last half, and its losses at half time and the end."""
     results, runs = dict[str, float](), {}
     for fraction in (*FRACTIONS, SLOW):
         _, rows = runs[fraction] = path(fraction, n, width, steps)
@@ -59,7 +59,7 @@ def main(out: str | None = None, n: int = 200, width: int = 64, steps: int = 400
 
 
 def draw(out: str, runs: dict[float, tuple[float, Host]]) -> None:
-    """Plot the sharpness of each run and the line 2 / lr against the steps, and plot the losses."""
+    """Plot each run's sharpness and loss against the steps, and the lines 2 / lr of all but the slow run."""
     import matplotlib.pyplot as plt
 
     from analytic.verify.figures import MARKERS

@@ -3,10 +3,10 @@
     python3 make.py python examples/eigenlearning.py [--out FILE.png]
 
 On the cube {-1, 1}^10 the eigenfunctions of the tangent kernel are products of l coordinates (`analytic.cube_modes`).
-`analytic.eigenlearning` predicts the learnability of each level l and the test error.  Both predictions are compared
-with regression on random points of the cube, and the test error also with regression on digits.  The theory assumes a
-continuum of inputs, so the training sets contain at most a quarter of the cube's points.  On the sphere in d dimensions
-the eigenvalues of ReLU networks fall as l^-d for the NTK and as l^-(d+2) for the NNGP kernel (Bietti and Mairal 2019).
+`analytic.eigenlearning` predicts the learnability of each level l and the test error.  Both are measured by regression
+on random points of the cube.  The test error is also predicted and measured on digits.  The theory assumes a
+continuum of inputs, so the training sets contain at most a quarter of the cube's points.  For ReLU networks on the
+sphere in d dimensions, eigenvalues fall as l^-d for the NTK and l^-(d+2) for the NNGP kernel (Bietti and Mairal 2019).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def spec(hidden: int = 3, bias: float = 0.1) -> mn.Sequential:
 def measured(kernel: mn.Array, modes: Host, sizes: tuple[int, ...], draws: int, noise: float) -> tuple[Host, Host]:
     """Run regression on random points; return learnabilities (sizes, draws, levels) and test errors (sizes, draws).
 
-    Learnabilities are those of single modes. Errors are squared distances from the modes' sum, learned with noise.
+    Learnabilities are those of single modes. The errors are those of learning the modes' sum from noisy values.
     """
     rng, learned, errors = np.random.default_rng(0), [], []
     for n in sizes:
@@ -47,9 +47,9 @@ def measured(kernel: mn.Array, modes: Host, sizes: tuple[int, ...], draws: int, 
 
 
 def main(out: str | None = None, sizes: tuple[int, ...] = SIZES, draws: int = 25) -> dict[str, float]:
-    """Return the largest deviations of learnabilities and test errors from theory, and the exponents on the sphere.
+    """Return the largest deviations of learnabilities and test errors from theory, and the exponents of the spectra.
 
-    The deviations of the test errors are relative.
+    The deviations of the test errors are relative. The spectra are those of the kernels on the sphere.
     """
     x, rng = np.array(list(product((-1.0, 1.0), repeat=10))), np.random.default_rng(1)
     modes = np.stack([x[:, rng.choice(10, level, replace=False)].prod(1) for level in LEVELS], axis=1)

@@ -4,7 +4,7 @@
 
 The task is to separate the first class from all others with a single output.  SGD trains LeNet with weight decay, and
 its linearisation with decay towards theta_0.  The Gram matrix J J' gives the linearisation's minimum-norm least-squares
-solution.  If J has rank N, it fits all N images exactly.  In the paper, however, this solution is less accurate than
+solution.  If J has rank N, this solution fits all N images.  In the paper, however, this solution is less accurate than
 SGD at width 1 (97.8 % against 99.61 %), and much less accurate on shifted digits.  SGD therefore regularises, and a
 ridge should bring the exact solution to SGD's accuracy.  Gradient flow stopped at SGD's time, t = 2 lr steps / (1 -
 momentum), should have the same effect, because it also suppresses the directions with small eigenvalues of J J'.
@@ -15,9 +15,9 @@ also run widths that the paper omits.  The script interpolation_threshold.py exp
 "paper" uses LeNet-5 at widths 1 to 60 on 60,000 images.
 
 With more than 20,000 images the eigenvectors of J J' do not fit in memory.  On the host, each ridge then needs a
-Cholesky factor, computed in panels of 2,048 rows, and the smallest ridge approximates the exact solution.  With 60,000
-images and width 1, a factor takes 14.4 GB. Each ridge takes four hours on one core: three passes over J J' at 2.2 us
-per pair of images, and half an hour for the factor.
+Cholesky factor, computed in panels of 2,048 rows, and the solution with the smallest ridge replaces the exact one.
+With 60,000 images and width 1, a factor takes 14.4 GB. Each ridge takes four hours on one core: three passes over J J'
+at 2.2 us per pair of images, and half an hour for the factor.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python3 make.py python examples/finite_width_statistics.py [--out FILE.png]
 
-At every width, the mean of the tangent kernel hatTheta(x, x) is the analytic kernel.  The variance of hatTheta is also
-known exactly (`analytic.finite_width`).  For one hidden layer of width n, n Var / Theta^2 = 3.  For deep networks Var /
+At every width, the mean of the tangent kernel hatTheta(x, x) is the analytic Theta(x, x).  The variance of hatTheta is
+also known (`analytic.finite_width`).  For one hidden layer of width n, n Var / Theta^2 = 3.  For deep networks Var /
 Theta^2 grows as e^(5 depth / width) (Hanin and Nica 2020).  Each point is a mean over many networks, with a z-score
 against theory.  The measured relative variance is the mean of (hatTheta / Theta - 1)^2, with its standard error.
 """
@@ -67,7 +67,7 @@ def main(
 
 
 def draw(out: str, points: list[tuple[int, int, float, float]], worst: float) -> None:
-    """Plot measured and exact variance against depth / width, and for one hidden layer against the width."""
+    """Plot 1 + Var / Theta^2 against depth / width, and Var / Theta^2 for one hidden layer against the width."""
     import matplotlib.pyplot as plt
 
     from analytic.verify.figures import MARKERS

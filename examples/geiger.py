@@ -52,7 +52,7 @@ def task(data: str, n_train: int, n_test: int, dtype: str = "float32") -> Task:
 def network(width: int, depth: int, activation: mn.spec.Layer = SOFTPLUS) -> mn.Network:
     """Build a network with 10 inputs, `depth` hidden layers and one output.
 
-    Biases start at zero.  Weights that follow a ReLU have variance 2.
+    Biases start at zero.  Weights that follow a ReLU have w_std = sqrt(2).
     """
     gain = sqrt(2) if isinstance(activation, mn.ReLU) else 1.0
     layers: list[mn.spec.Layer] = []
@@ -120,7 +120,7 @@ def frozen(model: mn.Centred, theta: mn.Array, x: mn.Array, y: mn.Array, x_test:
 
 
 def exponent(x: Any, values: Any, where: Any = None) -> Measured:
-    """Fit log v against log x at the points `where`; return the slope's mean over seeds and its 95 % half-width.
+    """Fit log v against log x at the points `where`; return the mean slope over seeds and its 95 % half-width.
 
     values : (K, E) values v at K points for E seeds. Each seed is fitted separately, because the values of one seed are
     correlated.

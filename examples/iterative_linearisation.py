@@ -9,8 +9,8 @@ with finite K reaches the accuracy of K = 1.  Each new linearisation lowers the 
 were found with the old features.  At higher rates, training with K = 1 or K = infinity converges, but training with a
 finite K > 1 diverges.  The module windows.py derives the plotted bounds.
 
-Rates refer to a mean loss.  If the paper's loss is a sum, its rates 1e-4 and 1e-5 are 5 and .5 here.  Every run lasts
-for a time t = lr x steps, but for at least 3 K steps or, with K = infinity, 15,000 steps.  The sizes "small" and
+Rates refer to a mean loss.  If the paper's loss is a sum over 50,000 images, its rates 1e-4 and 1e-5 are 5 and .5 here.
+Runs last for a time t = lr x steps, but at least 3 K steps or, with K = infinity, 15,000 steps.  The sizes "small" and
 "evening" use 60 images and 6 channels instead of all images and 50 channels, so that J J' can be stored for a window.
 """
 
@@ -62,7 +62,7 @@ def run(data: str, n_train: int, channels: int, t: float, K: float, lr: float, s
 
 
 def settled(times: Any, accuracy: Any) -> bool:
-    """Return True if the mean accuracy changes by less than one percentage point over the last third of the time.
+    """Return True if the mean accuracy varies by less than one percentage point over the last third of the time.
 
     accuracy : (seeds, POINTS). If the last third contains a single point, return False.
     """
@@ -74,7 +74,7 @@ def main(
     s: Setting, periods: tuple[float, ...] = (1, 2, 5, 50, 500, 5000, 20_000, inf), n_train: int = 60,
     channels: int = 6, rates: int = 8, seeds: int = 1, lowest: tuple[float, float] | None = None,
 ) -> Found:  # fmt: skip
-    """Return which periods and rates learn, the bounds on them, and accuracy differences at the lowest rate."""
+    """Return for which K and rates training succeeds, the bounds on both, and accuracy gaps at the lowest rate."""
     low, t = lowest or LOWEST[s.data]
     where: dict[str, Any] = {"data": s.data, "n_train": n_train, "channels": channels, "t": t}
     lrs, seed, K = [low * 2**r for r in range(rates)], range(seeds), np.array(periods)

@@ -8,9 +8,9 @@ frozen), 3 (O3 frozen) and 4 (O4 frozen) is compared with the flow of the weight
 and f at t = 2, |Theta_hier - Theta| / |Theta_0| and |f_hier - f|, are averaged geometrically over seeds.  Pairs of
 neighbouring widths give local exponents, with 95 % intervals over seeds.
 
-For ReLU, O3 and O4 are derivatives of a single linear piece of the network.  Training moves about sqrt(n) units across
-their kinks, and each of these units changes the kernel by a term of order 1/n with random sign.  The sum of these terms
-is of order n^(-3/4), which no derivative at theta_0 contains.
+For ReLU, O3 and O4 are derivatives of a single linear piece of the network.  Training moves the pre-activations of
+about sqrt(n) units across 0, and each of these units changes the kernel by a term of order 1/n with random sign.  The
+sum of these terms is of order n^(-3/4), which no derivative at theta_0 contains.
 """
 
 from __future__ import annotations

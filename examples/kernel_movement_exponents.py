@@ -5,9 +5,9 @@
 The feature regime is s = sqrt(h) alpha << 1 at width h.  In theory, the layers of a network with L hidden layers then
 grow by a factor of s^(-1/(L+1)) until the outputs are of order one.  The kernel has degree 2 L in the layers and
 therefore grows by a factor of s^(-2/(1+1/L)).  Training ends later, when the last example has a margin of 1.  By then
-the other margins exceed 1, and a smaller s gives larger outputs.  We therefore measure kernel and weights twice: when
-the root mean square of alpha (f - f_0) is 1, and when the hinge loss is zero, as in the paper.  The theory's exponents
-refer to the first of these times.  Measured exponents approach the theory's exponents slowly, because the initial
+the other margins exceed 1, and a smaller s gives larger outputs.  We therefore measure the changes of kernel and
+weights twice: when the root mean square of alpha (f - f_0) is 1, and when the hinge loss is zero, as in the paper.  The
+theory refers to the first time.  Measured exponents approach the theory's exponents slowly, because the initial
 weights are not yet negligible.  We fit one exponent per seed at s <= 1e-5, a bound chosen beforehand.
 
 The theory assumes that all layers grow equally.  The gains, which are the largest singular values of the layers'
@@ -77,7 +77,7 @@ def falling(slopes: Sequence[Measured], digits: int = 2) -> str:
 def main(
     s: Setting, scales: tuple[float, ...], ends: tuple[float, ...], width: int, seeds: int, n_train: int
 ) -> Found:  # fmt: skip
-    """Return the exponents of s for kernel, weights, outputs and gains, at fixed output and at zero loss."""
+    """Return exponents of s: for kernel and weights at fixed output and at zero loss, and for outputs and gains."""
     fixed: dict[str, Any] = {"data": s.data, "n_train": n_train, "width": width}
     axes = {"depth": DEPTHS, "seed": range(seeds)}
     runs = s.sweep(moved, {"s": scales, **axes}, together="seed", until=1.0, **fixed)

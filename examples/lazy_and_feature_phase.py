@@ -5,8 +5,8 @@
 The model is alpha (f - f_0) with a network f of width h.  The paper claims that s = sqrt(h) alpha determines the
 regime, so the regimes meet at alpha* ~ h^(-1/2).  Lazy networks should make the same predictions as their frozen
 initial kernel.  Feature-learning networks should be more accurate, but only slightly for wide fully connected networks
-on MNIST. In both regimes the variance over initialisations should fall as 1/h, and the error of an averaged network
-should hardly depend on h.
+on MNIST. In both regimes the variance of the outputs over initialisations should fall as 1/h, and the error of averaged
+networks should hardly depend on h.
 
 The first task is y = sign(x_1 x_2) of ten normal inputs, for which features help.  With --data, there is a second task,
 the parity of real digits, for which features hardly help.  The crossover alpha* is the alpha at which the error is
@@ -36,7 +36,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-GAP = 0.05  # compute alpha* only if the errors of the regimes differ by more than this
+GAP = 0.05  # compute alpha* only if the errors of the regimes differ by more than this at every width
 
 
 def outputs(

@@ -2,10 +2,10 @@
 
     python3 make.py python examples/learning_curves.py [--out FILE.png]
 
-Random-feature models with n parameters learn a power-law target from N = 4n noisy examples.  The figure shows their
-mean test loss and the predicted loss at four of eight widths and at eight times.  The relative distance between the two
-falls as 1/n.  On digits, the spectrum of the tangent kernel on all images predicts the test loss of gradient flow on a
-subset.  The last panel shows the relative distance of this loss from theory.
+Random-feature models with n parameters learn a power-law target from N = 4n noisy examples.  The figure shows the
+models' mean test loss and the predicted loss at four of eight widths and at eight times.  The relative distance between
+these two losses falls as 1/n.  On digits, the spectrum of the tangent kernel on all images predicts the test loss of
+gradient flow on a subset.  The last panel shows the relative distance of this loss from theory.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def main(
 ) -> dict[str, float]:
     """Return the shift and the spread of the best rate for each parametrization, optimiser and network.
 
-    The shift is log2 of the factor by which doubling the width changes this rate.  The spread is this rate's max / min.
+    The shift is log2 of the factor by which doubling the width changes this rate.  The spread is the rate's max / min.
     """
     digits = mn.datasets.digits(dtype=np.float32).images().subset(N, np.random.default_rng(0))
     x, y = digits.one_hot()

@@ -14,8 +14,8 @@ POWER_OF_N = {
     "lee_wide_resnet": 0, "lee_cross_entropy": 0, "lee_convolutional_kernels": 2, "lee_monte_carlo": 2,
     "spectrum_of_lenet": 2, "interpolation_threshold": 3, "exact_linearised_lenet": 2,
 }  # fmt: skip
-"""{script: p} if its time grows as N^p with the number N of training images and p is not 1. p is 0 for mini-batches,
-and 2 or 3 for kernels and linear solves."""
+"""{script: p} for scripts whose time grows as N^p with the number N of training images and p other than 1. p is 0 for
+mini-batches, and 2 or 3 for kernels and linear solves."""
 UNDER_WAY = Path(__file__).resolve().parents[1] / "docs" / "papers" / "under-way"
 """The folder of unfinished runs at the papers' sizes, with the subfolders that `sweep` writes."""
 LEDGER = """

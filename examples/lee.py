@@ -132,7 +132,7 @@ def rms(a: Any, axis: Any = None) -> Any:
 
 
 def exponent(widths: Sequence[float], values: Any) -> Measured:
-    """Fit the power law v ~ width^b to values (widths, seeds), and return b with half its 95 % interval."""
+    """Fit the power law v ~ width^b to values (widths, seeds), and return b with its 95 % half-width."""
     values = list(np.asarray(values))
     fit = power_law(widths, values)
     return Measured(fit.exponent, float(np.ptp(fit.interval)) / 2, df=sum(len(v) - 1 for v in values))

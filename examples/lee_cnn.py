@@ -68,7 +68,7 @@ def work(data: str, channels: int, n: int, steps: int, seed: int) -> dict[str, A
 
 
 def main(s: Setting, channels: tuple[int, ...], steps: int, seeds: int, n: int) -> Found:
-    """Return the largest distance between the models for each number of channels, and the test losses of both.
+    """Return the largest distances between the models' outputs and between their test losses by number of channels.
 
     Plot outputs, losses and distances.
     """

@@ -6,10 +6,10 @@ Networks with two hidden ReLU layers, sigma_w^2 = 2 and sigma_b^2 = .1 classify 
 trained on batches of 64 with momentum .9 and eta = 1, which is lr = .1 for `mn.softmax_cross_entropy` (see
 `lee_training.py`).  Network and linearisation share their initial weights and batches.
 
-A squared loss pulls the training outputs to their targets, which removes their deviations.  With cross-entropy the
-logits of a separated class grow without bound, and so does the deviation.  A network that deviates early is therefore
-far from its linearisation at the end, as in the paper's figure S4.  We measure the deviation early and at the end of
-training, at several widths.
+A squared loss pulls the training outputs of both models to the same targets, so their difference vanishes.  With
+cross-entropy the logits of a separated class grow without bound, and so does their difference between the models.  A
+network that deviates early is therefore far from its linearisation at the end, as in the paper's figure S4.  We measure
+the difference early and at the end of training, at several widths.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def times(steps: int) -> list[int]:
 def main(
     s: Setting, widths: tuple[int, ...], steps: int, seeds: int, n_train: int = 60_000, n_test: int = 1000
 ) -> Found:
-    """Return the logits' early and late deviations, their exponents in steps and in width, and the accuracies.
+    """Return the early and late differences of the logits, their exponents in steps and in width, and the accuracies.
 
-    Plot logits and deviations against steps.
+    Plot logits and their differences against steps.
     """
     runs = s.sweep(
         pair, {"width": widths, "seed": range(seeds)}, data=s.data, steps=steps, n_train=n_train, n_test=n_test

@@ -12,7 +12,7 @@ posterior of eq. (13).  A single network follows f_0 + A_t (y - f_0(X)) from its
 Each network has a score for the mean and a score for the variance.  The score for the mean is <f, mean> / <mean, mean>
 over the line and the steps.  The score for the variance is the average of (f - mean)^2 / variance.  Both scores are 1
 on average if the theory holds.  The theory neglects terms of order N / n.  If only the top layer is trained on 128
-images of MNIST for 256 steps, the mean is .84, .90 and .93 times the predicted mean at n = 128, 256 and 1024.
+images of MNIST for 256 steps, the mean output is .84, .90 and .93 times the predicted mean at n = 128, 256 and 1024.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def scores(f: lee.Host, mean: lee.Host, sd: lee.Host) -> tuple[lee.Host, lee.Hos
 
 
 def main(s: Setting, width: int, members: int, n_train: int, steps: int, eta: float = 0.5) -> Found:
-    """Return the ratios of means and variances to the theory's values, with intervals over networks.
+    """Return the scores for the mean and the variance, with intervals over networks.
 
     Plot figures 2 and S1.
     """

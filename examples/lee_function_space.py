@@ -64,7 +64,7 @@ def heavy_ball(data: str, width: int, n: int, steps: int, seed: int) -> dict[str
 def cross_entropy(data: str, width: int, n: int, steps: int, seed: int) -> dict[str, Any]:
     """Compare gradient descent on cross-entropy with the flow, for the network and for its linearisation.
 
-    The linearisation is trained at two rates and, with momentum in batches, compared with `on_kernel`.
+    The linearisation is trained at two rates.  With momentum on batches, it is compared with `on_kernel`.
     """
     p, at, loss = Frozen(data, width, n, seed, 0.0, zero_mean=False), marks(steps), mn.softmax_cross_entropy
     lr, few = STEP * p.bound, at[: len(at) // 2]

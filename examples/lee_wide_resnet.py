@@ -10,8 +10,8 @@ distance for each number of channels, and long runs give the curves.
 
 The paper's eta = 1 is lr = .1 for `mn.mse`, which sums over the ten outputs (see `lee_training.py`).  To test this
 interpretation, both models are also trained at eta = 10, which is lr = 1.  We count the runs whose mean loss is larger
-at the end than at the start, or is not finite.  The bound 2 (1 + momentum) N / lambda_max(Theta) for full batches does
-not predict which runs diverge: with batches of 8, runs diverge below it, as a step's noise grows with the residual.
+at the end than at the start, or is not finite.  The bound 2 (1 + momentum) N / lambda_max(Theta) holds for full
+batches. With batches of 8, runs below this bound also diverge, because the noise of a step grows with the residual.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ its weight decay is towards theta_0.  The linearisation is also trained at ten t
 
 The paper's loss is sum_l (f_l - y_l)^2 and its rate is .1.  For this loss, heavy-ball descent with momentum m on the
 linearisation is stable up to the rate 2 (1 + m) / (2 lambda_max(Theta) / N) for N examples, which falls with the width.
-On MNIST this bound is about .5, .3, .15 and .08 at widths 1, 2, 5 and 10.  Widths 25 and 60 therefore cannot have been
-trained with that loss at a rate of .1.  These widths can be trained at this rate if the loss is a mean over the ten
-classes (PyTorch's MSELoss).  Then the rate here is .01, and the weight decay is 5e-4 instead of 5e-5.
+On MNIST this bound is about .5, .3, .15 and .08 at widths 1, 2, 5 and 10.  The linearisations of widths 25 and 60
+therefore cannot have been trained with that loss at a rate of .1.  They can be trained at this rate if the loss is a
+mean over the ten classes (PyTorch's MSELoss).  Then the rate here is .01, and the weight decay 5e-4, not 5e-5.
 
 The sizes "small" and "evening" use 2,000 images for 10 epochs.  The size "paper" uses all images for 100 epochs, at
 widths up to 60.
@@ -57,7 +57,7 @@ KINDS = {"LeNet": (False, 1), "LinLeNet": (True, 1), "LinLeNet, 10 x rate": (Tru
 def train(
     data: str, n_train: int, n_test: int, epochs: int, shift: int, width: int, kind: str, seed: tuple[int, ...]
 ) -> list[dict[str, Any]]:
-    """Train, and return each network's 0/1 scores on the test images and training accuracy, and one stable rate."""
+    """Train, and return each network's 0/1 test scores and training accuracy, and the first network's stable rate."""
     parts = images(data, n_train, n_test)
     if shift:
         rng = np.random.default_rng(1)

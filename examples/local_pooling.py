@@ -6,7 +6,7 @@
 The kernels are tangent kernels of `layers` 3 x 3 convolutions with ReLU, computed in float32.  Averaging over windows
 of B x B with stride 1 before Flatten is the local average pooling of Li et al. 2019, arXiv 1911.00809.  Li et al.
 report an accuracy of 89 % with all of CIFAR-10, flips and further preprocessing.  With flips the training set also
-contains the mirror images g x.  Since k(g x, g x') = k(x, x'), x and g x share a coefficient:
+contains the mirror images g x.  Since k(g x, g x') = k(x, x'), x_i and g x_i share the coefficient a_i:
 
     f(x) = sum_i a_i (k(x, x_i) + k(x, g x_i)),     (K + G + ridge I) a = y,     G_ij = k(x_i, g x_j)
 

@@ -6,9 +6,9 @@
     ... --data DIR --store FOLDER --train 10000 --workers 4                                 on workers of dask
 
 The network has 2 hidden layers with ReLU, w_std = sqrt 2 and no biases.  In regression on 5,000 images, tested on 5,000
-others, this network was among the best with 1, 2, 3 or 5 hidden layers and b_std = 0 or 0.1.  Pixels are centred, and
-targets are one-hot - 0.1.  The prediction is f = K(x, X) (K(X, X) + ridge I)^-1 y with training images X and targets y,
-where the ridge is a thousandth of the mean of the kernel's diagonal.
+others, it was among the best of the networks with 1, 2, 3 or 5 hidden layers and b_std = 0 or 0.1.  Pixels are centred,
+and targets are one-hot - 0.1.  The prediction is f = K(x, X) (K(X, X) + ridge I)^-1 y with training images X and
+targets y, where the ridge is a thousandth of the mean of the kernel's diagonal.
 
 In FOLDER, the kernel takes 14.4 GB and its factor 7.4 GB.  If the run is killed, the same call resumes it.
 """

@@ -106,7 +106,7 @@ def exponents(widths: tuple[int, ...], values: Any) -> Any:
 def main(s: Setting, widths: tuple[int, ...], seeds: int, n_train: int = 128) -> Found:
     """Return the exponents of the width for the norms, kappa and the movement of features.
 
-    Also return the log ratio of the widest network's losses at the narrowest network's best rate and at its own.
+    Also return the log ratio of the widest networks' losses at the narrowest networks' best rate and at their own.
     """
     of_width = {"width": widths, "seed": range(seeds)}
     runs = s.sweep(linear, of_width)

@@ -3,10 +3,10 @@
     python3 make.py python examples/rates_in_the_kernel.py [--out FILE.png]
 
 If each tensor has a rate lr S, gradient descent moves f according to the kernel J S J', which `mn.ntk` computes.  The
-change df of f in one tiny step agrees with J S J', whereas J J' differs by a power of the width.  kappa, the relative
-change of the Jacobian on the way to a solution, also includes S, and falls with the width only if features do not move.
-At infinite width J S J' is the NTK of `analytic.kernel`, which does not depend on the width in the spec.  The kernels
-of networks of width n differ from this limit by terms of order n^-1/2.
+change df of f in one tiny step agrees with this kernel.  With J J' in its place, df would differ by a power of the
+width.  kappa, the relative change of the Jacobian on the way to a solution, also includes S, and falls with the width
+only if features do not move. At infinite width J S J' is the NTK of `analytic.kernel`, which does not depend on the
+width in the spec.  The kernels of networks of width n differ from this limit by terms of order n^-1/2.
 """
 
 from __future__ import annotations

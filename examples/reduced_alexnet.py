@@ -7,9 +7,9 @@ channels.  As in the paper, the linearisation is trained at the network's rate a
 learns better.  Runs of equal width and seed start from the same weights and use the same batches.  On the easy 8 x 8
 digits the gap narrows with width.  On the paper's photographs of snakes the gap hardly narrows.
 
-PyTorch's default initialisation divides the signal by about sqrt(6) in each of eight layers.  The network then needs
-thousands of steps to leave its initial plateau, which takes too long on a laptop (15 epochs on 1,500 digits are not
-enough).  The weights therefore have variance 1 / fan-in, and the rates are 1/50 and 1/5 of the largest stable rate.
+PyTorch's default initialisation divides the signal by about sqrt(6) in each of the eight layers.  The network then
+needs thousands of steps to leave its initial plateau, which takes too long on a laptop (15 epochs on 1,500 digits are
+not enough).  The weights therefore have variance 1 / fan-in, and the rates are 1/50 and 1/5 of the largest stable rate.
 
 The size "small" uses the 8 x 8 digits, or photographs with --data DIR --set cifar10.  The size "paper" uses all of
 CIFAR-10 and at least half of AlexNet's channels.  The paper's own images, ten kinds of snake from ImageNet, cannot be
@@ -45,7 +45,7 @@ KINDS = {"AlexNet": (False, 1), "LinAlexNet": (True, 1), "LinAlexNet, 10 x rate"
 def alexnet(shape: tuple[int, ...], width: float) -> mn.Sequential:
     """Build AlexNet with `width` / 8 of its channels and 3 x 3 windows.
 
-    Large images first pass through a 5 x 5 convolution with stride 2.
+    For images other than 8 x 8, the first convolution is 5 x 5 with stride 2.
     """
     small = shape[0] == 8
 
@@ -61,7 +61,7 @@ def alexnet(shape: tuple[int, ...], width: float) -> mn.Sequential:
 def train(
     data: str, n_train: int, n_test: int, epochs: int, width: float, kind: str, seed: tuple[int, ...]
 ) -> list[dict[str, Any]]:
-    """Train, and return each network's 0/1 scores on the test images and training accuracy, and one stable rate."""
+    """Train, and return each network's 0/1 test scores and training accuracy, and the first network's stable rate."""
     parts = images(data, n_train, n_test)
     x, y, x_test, y_test = placed(*parts[0].standardise().one_hot(), *parts[1].standardise(fit=parts[0]).one_hot())
     net = mn.Network(alexnet(x.shape[1:], width), x.shape[1:], mn.PyTorch())

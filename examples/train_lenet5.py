@@ -3,7 +3,7 @@
     python3 make.py python examples/train_lenet5.py [--data DIR] [--folder DIR] [--out FILE.png]
 
 The network of Samarin et al. 2022 at width 1 has 61,706 parameters, ReLU, max-pooling and PyTorch's initialisation.
-The training images are 1,500 packaged digits, enlarged by a factor of three, or with --data the 60,000 of MNIST.
+The training images are 1,500 packaged digits, enlarged by a factor of three, or with --data the 60,000 images of MNIST.
 On MNIST the network classifies 99.4 % of the 10,000 test images correctly after two minutes on two cores.  With
 --folder a checkpoint is saved after every epoch.  If the run is interrupted or killed, the same command resumes it and
 ends with the same weights, bit for bit.

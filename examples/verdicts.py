@@ -1,9 +1,9 @@
 """Decide whether measured numbers agree with a paper, by two one-sided tests with fixed margins.
 
 A row "agrees" only if the whole interval of each number lies inside the paper's range plus a margin.  A row "differs"
-if one interval lies outside, and is otherwise undecided.  If a number differs from the paper's by less than the margin,
-more networks narrow its interval until the row agrees.  Without a margin, more networks would make the row differ,
-because no number at finite width equals the paper's exactly.
+if an interval lies outside this range, and is otherwise undecided.  If a number differs from the paper's by less than
+the margin, more networks narrow its interval until the row agrees.  Without a margin, more networks would make the row
+differ, because no number at finite width equals the paper's exactly.
 
     kind of number          margin          why
     exponent                .1              A relative correction c / n to a power law shifts the exponent fitted over

@@ -2,8 +2,8 @@
 
 A window of K steps from theta_0 moves theta by -lr J' sum_j L'(f_j), where f_j are the linear model's outputs.  To
 first order in the gradient g this is -A g with A = (1 - (1 - lr G)^K) / G, where G is the Gauss-Newton curvature.  A
-window is therefore a step of descent in another metric.  Training can fail in two ways.  The function `along_the_path`
-measures the bounds for both along gradient descent at a low rate.
+window is therefore a step of descent in another metric.  Training can fail in two ways, with short or with long
+windows. The function `along_the_path` measures a bound for each along gradient descent at a low rate.
 
 Short windows   Steps along the top direction grow unless lr lambda < `IterativelyLinearized.reach`, which is 2 for
                 even K.  Here lambda is the largest curvature on the path.  In a LeNet with PyTorch's initial weights,

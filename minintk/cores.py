@@ -16,7 +16,7 @@ def cores() -> int:
 
 @cache
 def threads_asked() -> int:
-    """Return OMP_NUM_THREADS (the first number if it lists one per nesting level), or 2**30 if unset or invalid."""
+    """Return OMP_NUM_THREADS (the first number if it lists several), or 2**30 if unset or invalid."""
     asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     return int(asked) if asked.isdecimal() and int(asked) else 2**30
 

@@ -29,7 +29,7 @@ def laplace(t: float) -> tuple[Host, Host]:
 def closed(least: float, most: float) -> tuple[Host, Host]:
     """Return the upper half of a contour around [0, most]: nodes z : (J,) from left to right, and weights w : (J,).
 
-    (1 / 2 pi i) int F dz, counterclockwise, is Im sum F(z) w if F(conj z) = conj F(z).   least : the smallest scale.
+    (1 / 2 pi i) int F dz, counterclockwise, is Im sum F(z) w if F(conj z) = conj F(z).   least : smallest resolved z.
     """
     end = np.arcsinh(2 * most / least)
     u, du = _panels(0.0, end, 1 + int(end))

@@ -1,7 +1,7 @@
 """Compute the test loss of random-feature models with n parameters and of kernel regression, for N examples:
 
     loss(t) = (1 / 2 pi i)^2 int int e^{(s + s') t} E(s, s') / (s s') ds ds'         gradient flow
-    loss    = E(ridge / N, ridge / N)                                  ridge regression; t -> infinity for ridge -> 0
+    loss    = E(ridge / N, ridge / N)                                  ridge regression; ridge -> 0 is t -> infinity
 
 `analytic.curves.equivalent` computes the deterministic equivalent E(s, s').  n = inf gives kernel regression.
 """

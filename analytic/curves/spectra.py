@@ -168,7 +168,7 @@ def _values(kernel: AngularKernel, t: Host, sine: Host, d: int, kind: Kind) -> H
 
 
 def _visible(values: Host, polynomial: Host) -> tuple[float, float]:
-    """Return the sum of values * polynomial, or 0 if a bound on its rounding error exceeds it, and this bound."""
+    """Return the sum of values * polynomial, or 0 if the sum is below a bound on its rounding error, and this bound."""
     terms = values * polynomial
     total, resolution = float(np.sum(terms)), 1000 * np.finfo(np.float64).eps * float(np.sum(np.abs(terms)))
     return total if abs(total) > resolution else 0.0, resolution

@@ -65,7 +65,7 @@ def version(module: str) -> int:
 
 @cache
 def steps_of_form(name: str, dtype: Any, tangent: bool, numbers: int, constants: int, row: bool = False) -> int:
-    """Compile a loop of `advance` over `size` entries, an argument of the loop, and return the loop's address.
+    """Compile a loop of `advance` over `size` entries, and return the loop's address; `size` is the loop's argument.
 
     `NUMBA_OPTIONS` are not used: if the compiler fused a b + c, D would depend on whether Theta is computed.
     """

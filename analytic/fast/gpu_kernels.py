@@ -1,4 +1,4 @@
-"""Propagate planes of pixel pairs through the leading layers in CUDA, as `analytic.fast.numba_kernels` on the host.
+"""Propagate planes of pixel pairs through the leading layers in CUDA (on the host: `analytic.fast.numba_kernels`).
 
 A block of threads computes the pixel pairs of one image pair at one offset, and keeps them in shared memory through
 these layers.  Of each pixel, the block reads only precomputed numbers.  It writes two sums, or entries of a field.  The

@@ -1,7 +1,7 @@
 """Compute kernels of vectors in CUDA, with one thread for each pair of rows.
 
-In CuPy, every operation moves the tile through device memory.  Here p and tau are read and written once per part
-(`analytic.fast.row_formulas.parts`), which can contain all layers.  In the C code, `T` is float or double.
+In CuPy, every operation moves the tile through device memory.  Here a tile's p and tau (`state.Pairs`) are read and
+written once per part of `analytic.fast.row_formulas.parts`.  A part can hold all layers.  In C, T is float or double.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from analytic.recursion.state import Block, Program
 from minintk.arrays import Array, raw_kernel, to_library
 
 THREADS = 128
-"""Number of threads in a block, one for each column of a line."""
+"""Number of threads in a block.  Each thread computes one column."""
 
 LINES = 2**16 - 1
 """CUDA's largest number of blocks along the second axis."""
@@ -44,7 +44,7 @@ extern "C" __global__ void pairs(
     }
 }
 """
-"""CUDA kernel `pairs`: propagate n rows i, i + 1, ... paired with m rows j, j + 1, ... through `count` steps.
+"""CUDA kernel `pairs`: propagate the pairs of n rows i, i + 1, ... and m rows j, j + 1, ... through `count` steps.
 
 steps : (formula, first line in the table for the left rows, first line for the right rows).   factors : constants of
 each step.   table : the rows' numbers, in lines of `stride`.   p, tau : (n, m).   begin : 1 if Theta starts at 0.

@@ -68,7 +68,7 @@ class Vectors(Code):
         return moved - 1.5 * 2.0**digits, Symbol(self, self.builder.bitcast(bits, self.vector))
 
     def expm1(self, x: Any) -> Any:
-        """Compute e^x - 1 as 2^n (e^r - 1) + (2^n - 1) for r = x - n log 2.  Log 2 is split to make this r accurate."""
+        """Compute e^x - 1 as 2^n (e^r - 1) + (2^n - 1) for r = x - n log 2.  Log 2 is split to make r accurate."""
         half = np.float32 if self.dtype.itemsize == 8 else np.float16
         first, exact = float(half(log(2))), Decimal(2).ln()
         x = self.largest(x, log(self.tiny) + 2)

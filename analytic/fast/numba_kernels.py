@@ -87,7 +87,7 @@ def plane(steps: Any, numbers: Any, forms: Any, lefts: Any, rights: Any, y: Any,
 def lift(values: Any, first: Any, others: Any, parts: Any, column: Any, out: Any) -> None:
     """Copy the pixels' numbers into the layout of planes, (arrays, lines width), with 0 after the last part of a line.
 
-    others : 1 to read images `first`, `first` + 1, ..., 0 to read only `first`.   column : of first pixels in `parts`.
+    others : 1 to read images `first`, `first` + 1, ..., 0 for only `first`.   column : of `parts`, with first pixels.
     """
     N, steps, lines, _ = values.shape
     width, last = out.shape[1] // lines, parts.shape[0] - 1

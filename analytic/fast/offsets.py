@@ -1,4 +1,4 @@
-"""Compute pixel pairs offset by offset: a plane of pairs (p, p + o) stays in cache through all leading layers.
+"""Compute pixel pairs (p, p + o) in planes of one offset o_y each, which stay in cache through all leading layers.
 
 A window of stride 1 shifts both pixels together, and an activation acts on single pairs.  Pairs at different offsets o
 therefore do not mix before a pooling.  A global pooling needs only the sum of all pairs.  A `Field` propagates all
@@ -62,7 +62,7 @@ def sums_suffice(program: Program, grid: tuple[int, int]) -> Readout | None:
 
 
 PIXELS_ADDED_UP = 4
-"""Maximum number of pixels in a window that planes sum.  16 pairs add half a rounding each (`fields.ROUNDINGS`)."""
+"""Maximum number of pixels of a window that planes sum.  Its 16 pairs add `fields.ROUNDINGS`, half a rounding each."""
 
 
 def added_up(step: Pool, xp: Any) -> bool:
@@ -108,8 +108,8 @@ class Steps:
     """Steps encoded as numbers, which `numba_kernels.plane` reads.
 
     table : (kind, slot, e, H - lines, ...) of each step.  A FORM appends its index in `forms` and its number of arrays,
-    which start at values[e]; the last is for margins.  A WINDOW appends (before, kernel) of each axis; e = 1 if Theta
-    is live.  COPY, ADD append the other slot.   factors : (ratio, 2 rest, constants) of a FORM; ratio of an ADD.
+    which start at values[e]; the last array is for margins.  A WINDOW appends (before, kernel) of each axis; e = 1 if
+    Theta is not 0.  COPY, ADD append the other slot.   factors : (ratio, 2 rest, constants) of a FORM; ratio of an ADD.
     values : arrays (n, h, w).   forms : (name, number of arrays, number of factors).   taken : the last slot in use.
     """
 
@@ -213,7 +213,7 @@ def encode_all(program: Program, rows: tuple[Any, ...], steps: Steps, slot: int 
 def lines_of_places(W: int, weights: Array, reach: tuple[int, int], some: int) -> Iterator[tuple[Array, Array]]:
     """Yield the parts of each line, as in `numba_kernels.follow`, and the weights of its places, (places, some).
 
-    weights : (w, w), on the last grid.   reach : extent of windows before and after a pixel.   some : number of x'.
+    weights : (w, w), on the last grid.   reach : extent of windows before and after a pixel.   some : x' per line.
     """
     more = sum(reach)
     left = [(image, offset) for offset in offsets_of(weights) for image in range(some)]

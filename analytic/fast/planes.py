@@ -31,11 +31,11 @@ already loaded; otherwise, results would depend on earlier calls."""
 
 
 AS_RELU = 3
-"""Activations other than ReLU take three times as long, so one third of the bytes is enough for them."""
+"""Activations outside ReLU's family take three times as long, so one third of the bytes is enough for them."""
 
 
 def worth_compiling(program: Program, shape: Shape, pairs: int, item: int) -> bool:
-    """Return True if Numba is installed and pays off for this many input pairs at `item` bytes per number."""
+    """Return True if Numba is installed and pays off for `pairs` pairs of inputs at `item` bytes per number."""
     steps = [step for step in all_steps(program[: split(program)]) if isinstance(step, Dual)]
     layers = sum(1 if isinstance(step, Homogeneous) else AS_RELU for step in steps)
     return pairs * pixel_pairs_followed(program, shape) * layers * item >= BYTES_WORTH_NUMBA and numba_works()
@@ -56,7 +56,7 @@ def numba_works() -> bool:
 
 
 def steps_taken(program: Program, shape: Shape, layout: FieldLayout, pairs: int) -> int:
-    """Return the number of leading steps that run plane by plane for this many pairs of images."""
+    """Return the number of leading steps that run plane by plane for `pairs` pairs of images."""
     xp, item = layout.xp, layout.number
     jit = worth_compiling(program, shape, pairs, item) if on_host(xp) else fits_a_block(xp, program, shape, item)
     return split(program) if jit and (not layout.diagonal or sums_suffice(program, grid(shape))) else 0
@@ -87,7 +87,7 @@ def prepared(plan: ImagePlan, images: Any, tile: Tile, workspace: Workspace, ntk
 def summed(
     plan: ImagePlan, images: Any, tile: Tile, workspace: Workspace, pairs: tuple[int, int, int, bool], ntk: bool
 ) -> tuple[Pixels, Array, Array]:
-    """Return the final pixels, and D and Theta of the pairs; steps after the pooling run in float64."""
+    """Return the final pixels, and D and Theta of the pairs; steps after the planes run in float64."""
     xp, (n, first, m, _) = plan.layout.xp, pairs
     (pixels, planes), tail = prepared(plan, images, tile, workspace, ntk), plan.program[plan.by_offsets :]
     layout = replace(tile.layout, dtype=xp.float64)

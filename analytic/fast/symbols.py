@@ -1,6 +1,6 @@
 """Turn formulas into code: a `Form` runs once on symbols, and each operation writes one instruction.
 
-NumPy, LLVM (`analytic.fast.llvm`) and CUDA (`analytic.fast.gpu_kernels`) therefore share one formula.
+NumPy, LLVM (`analytic.fast.llvm`) and CUDA (`analytic.fast.gpu_kernels`) therefore share the formulas.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ LARGE = 1e36
 
 
 class KinkedCoefficients(NamedTuple):
-    """Coefficients of alpha x + beta |x|.
+    """Coefficients of alpha x + beta |x|.   X, A, U : defined in `apply`, below.
 
     half, twice : sqrt(q / 2 unit), and twice this number.
     floor : lower bound of X, to avoid division by 0: the X of the angle pi - eps / 4, for the largest U.

@@ -1,6 +1,6 @@
 """Compute the kernels of images by propagating a few pairs of images at a time through all layers.
 
-A tile's images are prepared together, with variances in float64.  Each thread then computes pairs field by field.
+A tile's images are prepared together, with variances in float64.  Threads then compute pairs, by fields or planes.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def pairs_at_once(plan: ImagePlan) -> int:
 
 
 NUMBERS_IN_TILE = 2**10
-"""Maximum number of pixels per side of a tile of several images if all pairs are requested (results in float64)."""
+"""If results are requested for all pairs of pixels, a tile of several images has at most this many pixels per side."""
 
 
 SHORTEST_TILE = 0.02
@@ -99,7 +99,7 @@ FASTER = 8
 
 
 def images_per_tile(plan: ImagePlan, n: int) -> int:
-    """Return how many of n images per side are prepared together.  The number does not depend on that of threads."""
+    """Return how many of n images per side are prepared together, independently of the number of threads."""
     host = on_host(plan.layout.xp)
     if plan.pixels[1] > 1:
         return max(1, min(n, NUMBERS_IN_TILE // plan.pixels[1]))
@@ -126,7 +126,7 @@ BYTES_OF_A_SERIES = 80_000
 
 
 def working_memory(plan: ImagePlan, inputs: Examples, size: int | None = None) -> int:
-    """Estimate the bytes that all threads need besides the results.   size : images per side of a tile."""
+    """Estimate how many bytes all threads together need besides the results.   size : images per side of a tile."""
     n, host = max(inputs.shape), on_host(plan.layout.xp)
     size = min(size or images_per_tile(plan, n), n)
     shared = 16 * sum(x.shape[0] for x in inputs.x) * sum(h * w for h, w in plan.pooled) if plan.recorded else 0
@@ -198,7 +198,7 @@ class PreparedImages:
 
 @dataclass(frozen=True)
 class SelfKernels:
-    """Both kernels of each image with itself (`rows`), and D and Theta after each pooling or before each attention."""
+    """Hold `rows`, each image's kernels with itself, and `pools`, D and Theta after poolings or before attentions."""
 
     pools: list[tuple[Array, Array]]
     rows: RowState
@@ -253,7 +253,7 @@ def self_kernels(plan: ImagePlan, inputs: Examples, first: int = 0) -> SelfKerne
 
 
 def rows_of(images: slice, F: int) -> slice:
-    """Return the rows of some images with F rows each."""
+    """Return the slice of rows that belong to a slice of images with F rows each."""
     return slice(images.start * F, images.stop * F)
 
 
@@ -281,7 +281,7 @@ class ImageEngine:
         return others + working_memory(self.plan, inputs, self.size)
 
     def at(self, place: Place) -> ImageEngine:
-        """Return the engine for a block of whole tiles, without program and library.  The results do not change."""
+        """Return the engine for a block of whole tiles, but without program and library (see `under`)."""
         (i, j), inputs, plan = place, self.inputs.at(*place), self.plan
         sides = [(self.pools[0], i), (self.pools[-1], j)][: len(inputs.x)] if self.pools else []
         pools = [[(d[at], theta[at]) for d, theta in pool] for pool, at in sides]
@@ -373,13 +373,13 @@ class ImageEngine:
         return after.error
 
     def sides(self, values: Array, rows: slice, columns: slice) -> tuple[Array, Array]:
-        """Reshape values (n, h, w) of the pixels of x and x' to broadcast to results: (E, N F, 1) and (E, 1, M F)."""
+        """Reshape pixels' values (n, h, w) to (E, N F, 1) for x and (E, 1, M F) for x', with (E, F) = `plan.pixels`."""
         E, F = self.plan.pixels
         v = self.plan.layout.xp.moveaxis(values.reshape((-1, F, E)), -1, 0)
         return v[:, rows].reshape((E, -1, 1)), v[:, columns].reshape((E, 1, -1))
 
     def ends(self, field: Field, values: Array) -> Array:
-        """Return the final values of a field, (E, A F, B F)."""
+        """Return the final values of a field of A images x and B images x', (E, A F, B F), (E, F) = `plan.pixels`."""
         if isinstance(field, Diagonal):
             return field.xp.moveaxis(values, -1, 0)
         return values[None] if self.plan.pixels[0] == 1 else equal_pixels(field, values)

@@ -21,7 +21,7 @@ class PixelValues(NamedTuple):
 
 
 class Workspace(local):
-    """Pools of arrays, one for each thread.  Arrays of all shapes share a pool's memory."""
+    """Arrays to lend, in one pool for each thread.  Arrays of all shapes share a pool's memory."""
 
     def __init__(self, xp: Any, dtype: Any) -> None:
         self.xp, self.dtype = xp, xp.dtype(dtype)

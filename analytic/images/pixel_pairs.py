@@ -2,7 +2,7 @@
 
 Square     all pairs of pixels of some images x and x', as a matrix (pixels of all x, pixels of all x')
 Selves     all pairs of pixels of each image with itself
-Diagonal   only equal pixels of some images x and x'
+Diagonal   only pairs of equal pixels of some images x and x'
 """
 
 from __future__ import annotations

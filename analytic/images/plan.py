@@ -48,7 +48,7 @@ class ImagePlan:
 
     @property
     def pool(self) -> Pool | None:
-        """Return the pooling whose windows the leading steps sum, or None.  With one, no field contains all pixels."""
+        """Return the pooling whose windows the leading steps sum, or None.  With it, no field contains all pixels."""
         end = self.program[self.by_offsets] if 0 < self.by_offsets < len(self.program) else None
         return end if isinstance(end, Pool) and planes().added_up(end, self.layout.xp) else None
 
@@ -64,12 +64,12 @@ class ImagePlan:
 
     @property
     def pooled(self) -> list[tuple[int, int]]:
-        """Return the shapes recorded at each pooling or attention, in the order of recording."""
+        """Return the shapes of the arrays recorded at each pooling or attention, in the order of recording."""
         return list(pool_grids(self.program))
 
 
 def pool_grids(program: Program) -> Iterator[tuple[int, int]]:
-    """Yield the shapes recorded at each pooling or attention; a shortcut precedes its branch."""
+    """Yield the shapes of the arrays recorded at each pooling or attention; a shortcut precedes its branch."""
     for step in program:
         if isinstance(step, Fork):
             yield from pool_grids(step.shortcut)

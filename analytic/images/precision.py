@@ -22,13 +22,13 @@ FLOAT32_MAX_RATIO = 1e4
 """Largest ratio of two images' variances for fields in float32."""
 
 FLOAT64_MAX_RATIO = 1e16
-"""Largest ratio for fields in float64, which corresponds to R = 1e8 and an error of 1e-8."""
+"""Largest ratio of variances for fields in float64; it corresponds to R = 1e8 and an error of 1e-8."""
 
 SMALLEST_OF_IMAGES = 1e-270
 """Smallest variance, unless images are scaled first.  Smaller variances are too close to the number that replaces 0."""
 
 FLOAT32_MAX_VARIANCE = 1e14
-"""Largest variance for fields in float32; its inverse is the smallest.  Squares of others could leave the range."""
+"""Largest variance for fields in float32; its inverse is the smallest.  Squares could leave the range otherwise."""
 
 
 def affine_steps(program: Program) -> Iterator[Affine]:
@@ -91,7 +91,7 @@ def holds_opposites(x: Array) -> bool:
 
 
 def check_entries(inputs: Examples, i: slice, j: slice, values: Array, F: int, what: str = "kernel") -> None:
-    """Raise ValueError, naming the pair, if an entry of block (i, j), (E, N F, M F), overflows the inputs' dtype."""
+    """Raise ValueError, naming the pair, if an entry of block (i, j) overflows the dtype.   F : rows per image."""
     xp, largest = inputs.xp, float(inputs.xp.finfo(inputs.dtype).max)
     sizes = xp.abs(values)
     if not float(xp.max(sizes)) <= largest:

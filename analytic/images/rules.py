@@ -6,7 +6,7 @@
     activation    pixel pair by pixel pair, as for vectors                      S : stride,  s, s' : offsets in a window
 
 K is 0 outside the image or, if circular, periodic (Novak et al. 2019; Garriga-Alonso et al. 2019; Arora et al. 2019).
-A convolution shifts both pixels together, so Flatten without pooling needs only equal pixels.  Pooling mixes pixels.
+Convolutions shift both pixels together, so Flatten without pooling needs only equal pixels.  See `Affine` for w, beta.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from minintk.spec.windows import Axis, axes
 
 
 class ImageStep(Step):
-    """Base class of steps that need the pixels; `analytic.images.engine` applies them."""
+    """Base class of steps that need the pixels; `analytic.images.engine` applies these steps."""
 
     def rows(self, rows: RowState) -> tuple[RowState, Any]:
         raise TypeError(f"{type(self).__name__} acts on images, not on vectors")

@@ -29,7 +29,7 @@ class Tile:
 
     pools : for each `Mixing` in turn, D (in its unit) and Theta of each image with itself, as `follow` records them, or
         None if no later step needs exact variances.  In this case, bounds replace the variances.
-    called : index -> an image's name, for messages.   opposite : True if x' = -x for some images on the host.
+    called : index -> an image's name, for messages.   opposite : True if x' = -x for two images; False on a GPU.
     """
 
     layout: FieldLayout
@@ -85,7 +85,7 @@ def apply_all(program: Program, coefficients: tuple[Any, ...], field: Field) -> 
 
 
 def half_variances(pixels: Pixels, layout: FieldLayout) -> PixelValues | None:
-    """Return q / 2 in D's unit, or None if Theta has no pending term.  This term needs K = half + half' - D."""
+    """Return q / 2 in D's unit, or None if Theta has no pending term.  This term needs K = q / 2 + q' / 2 - D."""
     return layout.spread(pixels.q / (2 * pixels.unit)) if pixels.pending else None
 
 
@@ -398,7 +398,7 @@ def follow(
 
 
 def equal_pixels(field: Field, a: Array, factor: float = 1.0) -> Array:
-    """Multiply a Square field's pairs of equal pixels by a factor in place, and return these pairs, (P, A, B)."""
+    """Multiply a Square field's entries for equal pixels by a factor in place, and return the entries, (P, A, B)."""
     every = field.xp.arange(prod(field.grid))
     places = a.reshape((field.sizes[0], every.size, -1, every.size))  # a view, so `a` changes too
     at = (slice(None), every, slice(None), every)
@@ -408,11 +408,11 @@ def equal_pixels(field: Field, a: Array, factor: float = 1.0) -> Array:
 
 
 def diagonal(field: Field, a: Array) -> Array:
-    """Return the pairs of equal pixels of a Square field with one image x, or of `Selves`, (B, H, W), float64."""
+    """Return `a` at equal pixels of a Square field with one image x, or of `Selves`, (B, H, W), float64."""
     return field.xp.astype(equal_pixels(field, a)[:, 0], field.xp.float64).T.reshape((-1, *field.grid))
 
 
 def pixel_pairs(field: Field, a: Array) -> Array:
-    """Return all pairs of pixels of a Square field with one image x, or of `Selves`, (B, H W, H W), float64."""
+    """Return `a` at all pairs of pixels of a Square field with one image x, or of `Selves`, (B, H W, H W), float64."""
     P = prod(field.grid)
     return field.xp.astype(a.reshape((P, -1, P)).swapaxes(0, 1), field.xp.float64)

@@ -63,7 +63,7 @@ def _left_out(Y: Host, w: Host, inverse: Callable[[Host], Host], d: Host) -> Hos
 
 
 def _best_ridge(k: Host, Y: Host, w: Host, ridges: Host) -> float:
-    """Return the ridge with the least sum_i w_i |left-out error_i|^2, using W^1/2 k W^1/2 = Q diag(lam) Q'."""
+    """Return the ridge of least sum_i w_i |left-out error_i|^2, by W^1/2 k W^1/2 = Q diag(lam) Q', W = diag(w)."""
     root = np.sqrt(w)[:, None]
     lam, Q = eigh(root * k * root.T, overwrite_a=True, check_finite=False)
     R = root * Q
@@ -92,8 +92,8 @@ def shares(f: Host) -> Host:
 def _best_scale(f: Host, Y: Host, w: Host) -> float:
     """Return the s that minimises -sum_i w_i log p_i(label of i), p = shares(f / s), within 1 %.
 
-    An example costs O(C), so at most max(100, min(2000, 20,000 / C)) examples are used.  An extra example with equal
-    shares of all labels keeps s away from 0 if f classifies every example correctly.
+    An example costs O(C), so at most max(100, min(2000, 20,000 / C)) examples are used.  The weight of one
+    more example, spread over all examples and labels, keeps s away from 0 if f classifies every example correctly.
     """
     some = slice(None, None, -(-len(f) // max(100, min(2000, 20_000 // f.shape[1]))))
     f, w = f[some], w[some]
@@ -113,7 +113,7 @@ def _examples(X: Host, image_shape: tuple[int, ...] | None) -> Host:
 
 @dataclass(eq=False, repr=False)
 class _Network(BaseEstimator):  # type: ignore[misc]
-    """Base class of all estimators."""
+    """Base class of the regressors and the classifiers."""
 
     spec: s.Layer | None = None
     _: KW_ONLY
@@ -199,7 +199,7 @@ class _Network(BaseEstimator):  # type: ignore[misc]
     def _held_out(self) -> tuple[Host, Host, Host]:
         """Return (`leave_one_out`, y, w), or, if it raises, generalised cross-validation: y - (y - S y) / (1 - h).
 
-        h is the mean of S_ii for the smoother S.  Omits landmarks from h and the result, unless all are landmarks.
+        h is the mean of S_ii for the smoother S.  Omits landmarks from h and the result, unless all rows are landmarks.
         """
         limit, ens, N, C = self._limit, self._limit.ensemble, len(self._Y), len(self.mean_)
         if self._time == inf and self.landmarks is None and limit.factor is not None:
@@ -260,12 +260,12 @@ class NTKRegressor(_Regressor, _Trained):
 
     spec : a `minintk` spec; by default, a network of `depth` hidden layers with `activation`, w_std and b_std.
     image_shape : (H, W, C), the shape of a row of X, for convolutional specs.
-    ridge : penalty on the weights' movement, relative to the mean of Theta(x, x) unless relative=False; or "loo".
-    landmarks : number M or indices of examples for `solve(by="landmarks")`, in O(N M) per step; then only means exist.
+    ridge : penalty on the weights' movement, in units of mean Theta(x, x) if relative; "loo" minimises left-out error.
+    landmarks : number M or indices of examples for `solve(by="landmarks")`, O(N M) a step; predictions are only means.
     time : lr x steps on L = 1/(2N) sum |f - y|^2, or the number of steps if `lr` is passed; inf is the end of training.
     normalize_y : True to divide the centred targets by their standard deviation and to rescale the predictions.
 
-    Standard deviations and covariances are those of f over initialisations, without noise, so they are not prediction
+    Standard deviations and covariances are those of f over initialisations, without noise, so they give no prediction
     intervals.  They are proportional to the scale of the prior, not of y, so standardise y or pass normalize_y=True.
     For calibrated intervals, use GaussianProcessRegressor(NetworkKernel() + WhiteKernel(), normalize_y=True).
 
@@ -332,7 +332,7 @@ class NTKClassifier(_Classifier, _Trained):
     """Classification by `NTKRegressor` with a 0/1 target column per class, and with its arguments except normalize_y.
 
     P(class) is the probability that the class's output is the largest, for outputs N(mean, scale_^2 I).  scale_ has the
-    least log-loss on means from leave-one-out or generalised cross-validation and one example with all labels equally.
+    least log-loss on means from leave-one-out or generalised cross-validation, with every label slightly smoothed.
 
     >>> import numpy as np
     >>> X = np.linspace(-1, 1, 41)[:, None]
@@ -354,10 +354,10 @@ class NNGPClassifier(_Classifier):
 class NetworkKernel(theirs.Kernel):  # type: ignore[misc]
     """K ("nngp") or Theta ("ntk") of a wide network, as a kernel of `sklearn.gaussian_process` with derivatives.
 
-    w_std, b_std : numbers that multiply all w_std and all b_std of the spec, or without a spec, those of all layers.
-    Scikit-learn maximises the evidence over both within their bounds, using `Kernel.derivatives`.  With "fixed" bounds
-    or b_std=0, a scale keeps its value.  Choose depth and activation by grid search.  Kernels can be combined, as in
-    NetworkKernel() + WhiteKernel().  Erf networks have bounded variances: use ConstantKernel() * NetworkKernel(...).
+    w_std, b_std : numbers that multiply all w_std and all b_std of the spec; without a spec, those of all layers.
+    Scikit-learn maximises the evidence over both numbers within their bounds, using `Kernel.derivatives`.  With "fixed"
+    bounds or b_std=0, a scale keeps its value.  Tune depth and activation by grid search.  Kernels can be combined, as
+    in NetworkKernel() + WhiteKernel().  Variances of erf networks are bounded: use ConstantKernel() * NetworkKernel().
 
     >>> import numpy as np
     >>> from sklearn.gaussian_process import GaussianProcessRegressor
@@ -402,7 +402,7 @@ class NetworkKernel(theirs.Kernel):  # type: ignore[misc]
         return kernel(scaled(scaled(s.as_sequential(self.spec), "w_std", self.w_std), "b_std", self.b_std))
 
     def __call__(self, X: Any, Y: Any = None, eval_gradient: bool = False) -> Any:
-        """Return k(X, Y), (N, M), and with eval_gradient the gradient in the logs of the free scales, (N, N, free)."""
+        """Return k(X, Y), (N, M).  With eval_gradient, also return dk / dlog of the free scales, (N, N, free)."""
         x, k = _examples(np.atleast_2d(X), self.image_shape), self._kernel()
         K = getattr(k, self.kind)(x, None if Y is None else _examples(np.atleast_2d(Y), self.image_shape))
         if not eval_gradient:

@@ -8,7 +8,7 @@ one panel of K.  The blocks of L are numbered (0, 0), (1, 0), (1, 1), (2, 0), ..
     17-1a2b3c4d.npy    named by the block's number and the checksum of its bytes; written atomically
 
 A process that opens the folder resumes at the first block that is missing or whose bytes do not match its name.  The
-bytes do not depend on the number of threads.
+blocks' bytes do not depend on the number of threads.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     "landmarks"           M^3 + steps times n M    M^2, and k(x, z) up to 4 GiB        k(x, z) and the state
 
 The factor has the precision of K, for instance float32.  Residuals and steps use float64, so the steps also correct
-rounding errors of the factor.
+rounding errors of the factor.  Here n is the number of examples, and M that of landmarks.
 """
 
 from __future__ import annotations
@@ -83,10 +83,10 @@ def solve(
 ) -> Solved:  # fmt: skip
     """Compute f(x) = k(x, X) (k(X, X) + ridge I)^-1 y, the mean of `posterior`, for kernels that do not fit in memory.
 
-    kernel, x, y, ridge (a number), kind : as in `posterior`.  Memory holds only a few panels of 2048 kernel rows.
+    kernel, x, y, ridge (a number), kind : as in `posterior`.  With "cholesky" and a store, memory holds a few panels.
     by : "cholesky" factorises the kernel on the host; if the kernel is not positive definite, the error names the
-        pivot.  "landmarks" minimises the same squared error, sum_i w_i |f(x_i) - y_i|^2 + ridge |f|^2, over functions
-        f = k(., z) a, where z are the landmarks.  The solution is approximate; a step takes O(N M) operations.
+        pivot.  "landmarks" minimises sum_i w_i |f(x_i) - y_i|^2 + ridge a' k(z, z) a over functions f = k(., z) a,
+        where z are the landmarks.  The solution is approximate; a step takes O(N M) operations.
     landmarks : for by="landmarks", the number (default 5000) or the indices of examples.   weight : w, (N,), or ones.
     tol : the iteration stops if |y - (K + ridge I) a| / |y|, or its analogue for landmarks, is <= tol in each column.
     store : a folder for the kernel, its factor and the state.  If the process is killed, the same call resumes and

@@ -106,7 +106,7 @@ class KernelStore:
         return self.folder / f"{name}.npy"
 
     def _lines(self) -> Lines | None:
-        """Return the record's complete lines, or None without any record; raise ValueError if only others exist."""
+        """Return the record's complete lines, or None without records; raise ValueError if only other records exist."""
         try:
             lines = read_lines(self.record, "the record of a store", "delete the store and start again")
         except FileNotFoundError:
@@ -208,7 +208,7 @@ SHORTEST, LONGEST = 0.1, 2.0
 """Desired range of seconds per block: storing dominates shorter blocks, and longer blocks leave workers idle."""
 
 MOST = 512
-"""Number of block rows above which blocks are enlarged if possible, to limit the lines of a record."""
+"""Maximum number of blocks per side if blocks can be enlarged, to limit the lines of a record."""
 
 
 def block_size(shape: tuple[int, int], most: int, cost: float, unit: int = 1) -> int:

@@ -10,13 +10,13 @@ lr gamma0 sigma_l / sqrt(n) sum_ic g^{l+1}_c(s) e_ic(s) h^l_i(s)' to W^l.  Over 
 
 The kernels over time, H^l(k, s) = h^l(k) h^l(s)' / n : (r, r) and likewise G^l : (C, C), self-average.  W^l(0) enters
 both chi and xi.  As n -> infinity, chi is the sum of a Gaussian u, which is independent across neurons and has the
-covariance sigma_l^2 H^l, and of a response to g^{l+1} through h^l.  The same is true of xi:
+covariance sigma_l^2 H^l, and a response to g^{l+1} through h^l.  The same is true of xi:
 
     chi = u + gamma0 sigma_l^2 A^l g^{l+1},    A^l(k, s) = (1/gamma0) dh^l(k)/dr(s),     cov u = sigma_l^2 H^l
     xi  = r + gamma0 sigma_l^2 B^{l+1} h^l,    B^l(k, s) = (1/gamma0) dg^l(k)/du(s),     cov r = sigma_l^2 G^{l+1}
 
 Let C = sigma_{l-1}^2 (A^{l-1} + lr H^{l-1} e) and D = sigma_l^2 (B^{l+1} + lr G^{l+1} e'), both zero unless k > s.  A
-neuron then obeys two linear equations:
+neuron then obeys two linear equations, in which C is this matrix, not the number of outputs:
 
     h = u + gamma0 C g      =>    h = M u + gamma0 A r,    M = I + gamma0^2 C B,    A = C N
     g = r + gamma0 D h            g = N r + gamma0 B u,    N = I + gamma0^2 D A,    B = D M

@@ -1,6 +1,6 @@
 """Compute exact moments of the output and the tangent kernel at one input, for finite widths at initialisation.
 
-The network has no biases.  phi(z) = d(z) z with gates d that depend only on the sign of z (ReLU, LeakyReLU, Abs, none).
+Biases are 0.  sigma_l : w_std of layer l.  phi(z) = d(z) z with gates d set by z's sign (ReLU, LeakyReLU, Abs, none).
 z^{l+1} = s_l W^l h^l with W ~ N(0, 1), s_l^2 = sigma_l^2 / n_l, h^l = d^l z^l, and delta^l = df/dz^l for one output f:
 
     hatTheta(x, x) = sum_{l = 0 ... L} s_l^2 |h^l|^2 |delta^{l+1}|^2

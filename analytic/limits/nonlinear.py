@@ -9,8 +9,8 @@ W^l(0) phi^l, xi = sigma_l/sqrt(n) W^l(0)' g^{l+1}, Phi^l = phi^l . phi^l / n an
     h^{l+1}(k) = chi(k) + lr gamma0 sigma_l^2 sum_{s<k} Phi^l(k, s) e(s) g^{l+1}(s)
     z^l(k)     = xi(k)  + lr gamma0 sigma_l^2 sum_{s<k} G^{l+1}(k, s) e(s) phi^l(s)
 
-As n -> infinity, the kernels self-average.  The neurons of a layer become independent samples of one process, with
-Gaussian fields u, r and responses to the signals that W^l(0) transmitted earlier (Bordelon and Pehlevan 2022):
+As n -> infinity, kernels become means < > over neurons.  A layer's neurons become independent samples of one process,
+with Gaussian fields u, r and responses to the signals that W^l(0) transmitted earlier (Bordelon and Pehlevan 2022):
 
     chi = u + gamma0 sigma_l^2 sum_{s<k}  A^l(k, s) g^{l+1}(s)       A^l = <d phi^l(k) / dr(s)> / gamma0
     xi  = r + gamma0 sigma_l^2 sum_{s<=k} B^{l+1}(k, s) phi^l(s)     B^l = <d g^l(k) / du(s)> / gamma0
@@ -20,7 +20,7 @@ Steps are finite, so B has a term at s = k, <phi''(h) z> / gamma0.  It is 0 only
 h.  For ReLU, phi'' is a delta function.  Stein's lemma, sum_s <dg(k)/du(s)> cov(u(s), u(t)) = <g(k) u(t)>, gives the
 responses without phi'', as covariances of known samples.  For n samples, chi and xi then have the law of products with
 a Gaussian matrix, given its earlier products (`DeferredGaussian`).  Therefore n samples have the law of a network of
-width n, whose (n, n) weights are never drawn.  Results differ from the limit by O(n^-1/2), and their means by c / n.
+width n, whose (n, n) weights are never drawn.  Results differ from the limit by O(n^-1/2), and their means by O(1/n).
 
 Gradient flow up to a time t is the limit lr -> 0 with lr * steps = t; the error of descent is O(lr).
 """

@@ -6,7 +6,7 @@ Let g be the direction of a tensor, i.e. minus its gradient in units of 1 / (gam
     Adam    m <- b1 m + (1 - b1) g,    r <- b2 r + (1 - b2) g^2             W <- W + rate s m^ / sqrt(r^)
 
 m^ and r^ are m and r corrected for their start at 0.  s is 1/sqrt(fan-in) for weights of inputs and between layers, and
-1 otherwise, as in `mn.MeanField()`: features move by order one.  As gradients shrink with width, eps = 0, and 0/0 = 0.
+1 otherwise, as in `mn.MeanField()`: features move by order one.  Gradients shrink with width, so eps = 0, and 0/0 = 0.
 
 The velocity of square weights is a sum of u v' over steps, so momentum multiplies the factors u.  Adam's quotient acts
 on entries and has full rank, but it is a function of known vectors.  Hence W = W(0) + D.  Products with W(0) are

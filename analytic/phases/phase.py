@@ -131,7 +131,7 @@ def phase(spec: s.Layer, parametrization: Parametrization = DEFAULT_PARAMETRIZAT
 
 
 def in_one_line(spec: s.Layer, parametrization: Parametrization) -> tuple[str, ...]:
-    """Return the line of `Network.summary` on the phase, or on why there is none; () if the spec has no activation."""
+    """Return a tuple of the line of `Network.summary` on the phase, or on why there is none; () without activations."""
     if not any(isinstance(layer, s.Activation) for layer in every(spec)):
         return ()
     try:
@@ -147,7 +147,7 @@ def scale(slope: float) -> float:
 
 
 def fixed_variance(maps: Maps, start: float) -> float:
-    """Return the first fixed point of Q in the direction in which the variance moves from `start`, or 0 or inf."""
+    """Return the first fixed point of Q in the direction in which the variance moves from `start`, else 0 or inf."""
     from scipy.optimize import brentq
 
     q, rise = start, maps.log_gain(start)
@@ -167,8 +167,8 @@ def fixed_variance(maps: Maps, start: float) -> float:
 def fixed_angle(maps: Maps, q: float) -> float:
     """Return p* = (1 - c*) / 2, to which pairs with 0 <= c < 1 converge; nan if all angles are preserved.
 
-    c' is a sum of terms b_n c^n with b_n >= 0, so c' grows with c and is convex on [0, 1].  Hence c* < 1 is the only
-    root there if c' < c just below 1, which holds if the slope exceeds 1 or masks separate equal inputs.  Else c* = 1.
+    c' is a sum of terms b_n c^n with b_n >= 0, so c' grows with c and is convex on [0, 1].  Hence c' = c has one
+    root c* < 1 if c' < c just below 1, which holds if the slope exceeds 1 or masks separate equal inputs.  Else c* = 1.
     """
     from scipy.optimize import brentq
 

@@ -8,8 +8,8 @@ phi' jumps by J_k at t_k.  For the angle a <= pi/2, T = tan(a/2), and two kinks 
     W(h, A) = h int_0^A (1 - e^(-y)) / 2y dx,  y = (h^2 + x^2) / 2          (arctan(A/h) minus 2 pi Owen's T(h, A/h))
     e(b)    = exp(-(h^2 + l^2 - 2 h l cos b) / 2 sin(b)^2)                   (u = t_k and u' = t_l; Price's theorem)
 
-Unequal norms add E (phi(s z) / sqrt v - phi(s' z) / sqrt v')^2 / 4.  If a > pi/2, the formulas apply to u, -u' and
-phi(-x).  Since sum J_k = 0, W and e at l = 0 or h = 0 can be subtracted, to avoid cancellation for large s or s'.
+Unequal norms add E (phi(s z) / sqrt v - phi(s' z) / sqrt v')^2 / 4 to p'.  If a > pi/2, the formulas apply to u, -u'
+and phi(-x).  Since sum J_k = 0, W and e at l = 0 or h = 0 can be subtracted, to avoid cancellation for large s or s'.
 """
 
 from __future__ import annotations

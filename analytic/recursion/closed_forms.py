@@ -2,7 +2,7 @@
 
     v  = E phi(u)^2        p' = (1 - c') / 2, c' = E phi(u) phi(u') / sqrt(v v')        slope = E phi'(u) phi'(u')
 
-The formulas hold for Gaussian u, u' of variances q, q' and covariance k. They use p = (1 - c)/2 and r = (1 + c)/2
+The formulas hold for Gaussian u, u' of variances q, q' and covariance k.  They use p = (1 - c)/2 and r = (1 + c)/2
 instead of k, because p and r stay exact for nearly parallel and nearly opposite rows.  Except in `textbook`, p' is a
 sum of terms that vanish if p = 0 and q = q', so p' of nearly parallel rows keeps its digits.  Differences such as
 v - E phi phi' would lose them.  `scalar_forms` defines the part of p' from the angle, and all formulas for images.

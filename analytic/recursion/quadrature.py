@@ -59,7 +59,7 @@ SMALLEST_SCALE = 1e-17
 """For s below this, phi(s z) = phi(0) to the last digit."""
 
 MANY_NORMS = 64
-"""If more than this many norms lie within a factor of e, we interpolate coefficients, at 17 or 33 nodes if close."""
+"""If more than this many norms lie within a factor of e, we interpolate coefficients, often at 17 or 33 nodes."""
 
 
 def panels(f: Function, s: Array) -> tuple[float, ...]:

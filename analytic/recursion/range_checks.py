@@ -24,7 +24,7 @@ FLOAT32_VARIANCES = 1e-30, 1e30
 """For variances in this range, float32 can hold products and quotients of two rows' numbers."""
 
 SPREAD = 8.0
-"""Variances that differ by at most this many roundings of the inputs count as equal (normalised rows: by up to 6)."""
+"""Variances that differ by at most this many roundings of the inputs count as equal (normalised rows: up to 6)."""
 
 
 def rows_in_range(program: Program, inputs: Examples, norms2: Array) -> tuple[RowState, tuple[Any, ...], bool]:

@@ -23,13 +23,13 @@ FEWEST = 12
 """Desired number of blocks per side of a kernel, so that many workers can share them.  Small kernels have fewer."""
 
 ALWAYS_FREE = 2**25
-"""Calls that need fewer bytes skip the check of free memory, which takes as long as a small kernel."""
+"""Calls that need fewer bytes skip the check of free memory, because the check takes as long as a small kernel."""
 
 
 class Examples:
     """Inputs of a kernel: x1 and x2, or only x1 for its kernel with itself.  Kernels check their inputs only here.
 
-    x : (x1, x2) or (x1,).   xp, dtype : their library and precision.   example : the shape of one example.
+    x : (x1, x2) or (x1,).   xp, dtype : the inputs' library and precision.   example : the shape of one example.
     shape : (N, M) of the kernel.   symmetric : True if x2 is x1 or None.   begins : (name, first index) of each side.
     """
 

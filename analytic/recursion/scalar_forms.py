@@ -73,7 +73,7 @@ Numbers = tuple[Any, ...]
 
 
 def nothing(*arguments: Any) -> Any:
-    """Raise TypeError.  Stands for functions that a form does not need, and for `numbers` that need more than q."""
+    """Raise TypeError, in place of functions that a form does not need, and of `numbers` that need more than q."""
     raise TypeError("the numbers of this form depend on the unit, or on the other pixels: the step prepares them")
 
 
@@ -140,7 +140,7 @@ class Kinked(Form):
 
         D'     = [c D + a k - U sin a] scale            Theta' = [c - a] scale Theta
 
-    A pixel's numbers are h = sqrt(q / 2 unit) and c h^2, or 0 outside the image; k = (ratio, 2 rest, c, b2, scale).
+    A pixel's numbers are h = sqrt(q / 2 unit) and c h^2 scale, or 0 outside; k = (ratio, 2 rest, c, b2, scale).
     For opposite pixels, A is set to 2U.  Then k = -U, so |x|, which has b2 = 1, gives D' = 0 exactly for equal norms.
     """
 
@@ -190,7 +190,7 @@ def arc(m: Any, kappa: Any, kappa2: Any, unit: Any, A: Any, B: Any) -> tuple[Any
     sin z = unit k; z_1 is z at k = U.  A = U - k, B = U + k.  U is 1 for vectors; unit is 2 kappa kappa' for pixels:
 
         tan((z_1 - z)/2) = unit A / (cos z_1 + cos z)        cos(z)^2 = cos(z_1)^2 + unit^2 A B
-        cos(z_1)^2 = 1 - u u' = kappa^2 + kappa'^2 - (kappa kappa')^2
+        cos(z_1)^2 = 1 - u u' = kappa^2 + kappa'^2 - (kappa kappa')^2          u = 1 - kappa^2
     """
     kk, over = kappa * kappa2, unit * A
     square = kappa * kappa + kappa2 * kappa2 - kk * kk

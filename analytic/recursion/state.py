@@ -73,7 +73,7 @@ class RowState:
 class Law:
     """Known properties of the distribution of a layer's outputs, each True or False.
 
-    gaussian : outputs are independent Gaussians of mean 0, and Theta is a mean over features.  Activations need this.
+    gaussian : outputs are independent Gaussians of mean 0, and Theta is a mean over features.  Activations require it.
     fresh : the outputs are sums over the layer's own weights, and so are uncorrelated with everything before them.
     alike : all features of a pixel have the same distribution, unlike those of inputs or of concatenated parts.
     own : outputs depend on the branch's input only through the branch's own weights, so are independent of the input.

@@ -10,8 +10,8 @@ the penalty is |S^-1/2 (theta - theta_0)|^2.)  Gradient flow, d theta/dt = -lr g
     a_t   = g_t(Theta + ridge I) (y - f_0),               g_t(mu) = (1 - e^(-lr t mu / N)) / mu
 
 For gradient descent, theta <- theta - lr grad L, replace e^(-lr t mu / N) by (1 - lr mu / N)^t.  With momentum, theta
-and the velocity are coupled by a 2 x 2 matrix for each eigenvalue.  Without ridge, these are eqs. (8) to (11) of Lee et
-al. 2019.  Their loss has no factor 1/N, so their eta equals lr/N here.
+and the velocity are coupled by a 2 x 2 matrix for each eigenvalue.  Without ridge, the flow obeys eqs. (8) to (11) of
+Lee et al. 2019.  Their loss has no factor 1/N, so their eta equals lr/N here.
 
 Units of time: if lr = 1, t is the network's learning rate times the number of steps; if lr is this rate, t = steps.
 """

@@ -84,7 +84,7 @@ class Spectrum:
     """The factorisation k + ridge I = Q diag(lam + ridge) Q'.
 
     lam : (n,), ascending, at least -ridge / 2.  Q : (n, n).  Both are float64.
-    zeros : the number of eigenvalues of k + ridge I, the smallest ones, that cannot be distinguished from zero.
+    zeros : how many of the smallest eigenvalues of k + ridge I cannot be distinguished from zero.
     certain : True if these eigenvalues (if any) are certainly zero; their lam is then set to 0.
     smallest : the smallest eigenvalue of k as computed, for messages.
     """
@@ -106,7 +106,7 @@ class Spectrum:
         """Return True if k_test : (m, n) has a component, beyond rounding, in the zero directions.
 
         With w = k_test k^+, the weights of the training set, an exact zero direction q satisfies
-        |k_test q| <= resolution (1 + |w|), which adds |w| times the error of k to the error of k_test itself.
+        |k_test q| <= resolution (1 + |w|).  This bound is the error of k_test itself plus |w| times the error of k.
         """
         if self.zeros == 0:
             return False

@@ -87,7 +87,7 @@ class Ensemble:
     def predict(self, x_test: Array, t: Any = inf, *, kind: Kind = "ntk", cov: bool = False, std: bool = False) -> Any:
         """Return the mean (M, C) of the outputs at time t, and optionally their spread, which all outputs share.
 
-        cov : (mean, covariance (M, M)).  std : (mean, standard deviation (M,)), in O(M N) memory, not O(M^2).
+        cov : return (mean, covariance (M, M)).  std : return (mean, standard deviation (M,)), in O(M N) memory.
 
         With kind="ntk", all layers are trained, eqs. (14) to (16):
 
@@ -252,7 +252,7 @@ def ensemble(
 
 
 def check_wanted(kind: str, cov: bool = False, std: bool = False) -> None:
-    """Raise ValueError for an unknown kind, and if both cov and std are requested."""
+    """Raise ValueError for an unknown kind, or if both cov and std are requested."""
     if kind not in get_args(Kind):
         raise ValueError(f"kind expects 'ntk' or 'nngp', got {kind!r}")
     if cov and std:

@@ -35,13 +35,13 @@ class Posterior:
     def predict(self, x_test: Array, cov: bool = False, std: bool = False) -> Any:
         """Return the mean (M, C) at x_test : (M, *shape of an example), and optionally the spread that outputs share.
 
-        cov : (mean, covariance (M, M)).  std : (mean, standard deviation (M,)), in O(M N) memory, not O(M^2).
+        cov : return (mean, covariance (M, M)).  std : return (mean, standard deviation (M,)), in O(M N) memory.
 
             nngp, eq. (13):   mean = A y,   A = K(x, X) (K + ridge I)^-1,   cov = K(x, x) - A K(X, x)
             ntk, eq. (16):    mean = A y,   A = Theta(x, X) (Theta + ridge I)^-1,
                               cov  = K(x, x) + A K(X, X) A' - (A K(X, x) + transpose)
 
-        A positive definite kernel is solved by a Cholesky factor (1 s at N = 4000 on two cores).  A singular kernel
+        A positive definite kernel is factorised by Cholesky (1 s at N = 4000 on two cores).  A singular kernel
         gives the limit t = inf of `ensemble`.  Raises ValueError, with the smallest eigenvalue, if this limit does not
         exist, and MemoryError, before any computation, if too little memory is free.
         """
@@ -179,7 +179,7 @@ def posterior(
     """Condition the Gaussian process GP(0, K) on (x, y), or return the fully trained ensemble for kind="ntk".
 
     kernel, x, y : as in `ensemble`.  For "nngp", a user-defined kernel requires only the method `nngp`.
-    ridge : absolute, i.e. not scaled by the kernel.  For "nngp", the noise variance of y, a number or (N,).
+    ridge : absolute, i.e. not scaled by the kernel.  For "nngp", this is the noise variance of y, a number or (N,).
     kind : "nngp" for Bayes' rule, eq. (13), or "ntk" for networks with all layers trained to t = inf, eq. (16).  Their
         outputs are a Gaussian process, but not the posterior of any probabilistic model.
 

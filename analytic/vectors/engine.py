@@ -1,7 +1,7 @@
 """Compute the Gram matrix by tiles, each of which passes through all layers while it is in cache.
 
-The first layer's bias becomes one more coordinate of each input row.  Rows are scaled to norm 1 / sqrt(2) and centred
-near their mean:
+The first layer's bias becomes one more coordinate of each input row.  Rows are scaled to norm 1 / sqrt(2), and y is
+a row minus a point near the rows' mean:
 
     p = |y_i - y_j|^2 / 2 = |y_i|^2/2 + |y_j|^2/2 - y_i . y_j
 
@@ -154,7 +154,7 @@ class VectorEngine:
     out: tuple[Array | None, ...] = (None, None)
 
     def working_memory(self, inputs: Examples) -> int:
-        """Return how many bytes `inputs`, or a block's, need besides the results, given the coefficients' true size."""
+        """Return how many bytes `inputs` (or a block's) need besides the results, given the coefficients' size."""
         return working_memory(inputs, 3 * self.fine.flat.bytes)
 
     def at(self, place: Place) -> VectorEngine:
@@ -213,7 +213,7 @@ class VectorEngine:
         for_each(xp, work, tiles)
 
     def tiles(self, height: int, width: int) -> Iterator[tuple[slice, slice]]:
-        """Yield rows and columns of tiles that cover the matrix, or if symmetric, its upper triangle with the diagonal.
+        """Yield rows and columns of tiles that cover the matrix or, if symmetric, its upper triangle with the diagonal.
 
         height : a multiple of width, so that each square on the diagonal is at the lower end of a tile.
         """

@@ -4,10 +4,10 @@ A claim's exponent is fitted on the wider half of the widths.  At width n, a rel
 power shifts the local exponent by about c/n.  Every verdict allows a shift of MARGIN, which covers all but large c.
 
     equal       passes if the theory's exponent is within `critical` standard errors + MARGIN of the fitted exponent
-    at most     passes if the fitted exponent exceeds the bound by no more than this tolerance
+    at most     passes if the fitted exponent exceeds the bound by no more than `critical` standard errors + MARGIN
     undecided   replaces a pass if `critical` standard errors exceed RESOLUTION, as n^0 might then pass for n^-1/2
 
-By Bonferroni's correction, the probability that a run fails a test by chance is at most FAMILY_WISE_ERROR.
+By Bonferroni's correction, the probability that a run fails any test by chance is at most FAMILY_WISE_ERROR.
 
 Rows of `minintk verify --mup` are findings.  An exponent passes if its whole interval, at level CONFIDENCE, is within
 the tolerance of the theory's exponent.  It fails if the whole interval is outside; otherwise, it is undecided.  A mean
@@ -186,7 +186,7 @@ CONFIDENCE, CRITICAL_Z = 0.99, 3.0
 class Finding:
     """One row of a report: a law, the theory's prediction, the measurement and the verdict.
 
-    control : True for a wrong scale or theory, which passes if the measurement rejects it.  seconds : its duration.
+    control : True for a wrong scale or theory, which passes if the measurement rejects it.  seconds : the duration.
     """
 
     law: str

@@ -1,4 +1,4 @@
-"""Define `minintk verify`, which compares real networks with infinite-width theory; `minintk.lab.cli` loads it."""
+"""Define `minintk verify`, which compares networks with infinite-width theory; `minintk.lab.cli` loads this module."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def draws(
     count: int, store: str | Path, *, seed: int = 0, widths: Sequence[int] = WIDTHS, processes: int = 1,
     each_control: int = 4, progress: bool = False,
 ) -> tuple[Records, Records]:  # fmt: skip
-    """Return the records of `count` draws, and of `each_control` draws of each control, from the sweep `store`."""
+    """Return the records of `count` draws, and of `each_control` draws of each control, from sweeps in `store`."""
     work = partial(record, seed=seed, widths=tuple(widths))
     grids = {"control": [""], "draw": range(count)}, {"control": CONTROLS, "draw": range(each_control)}
     with start_processes(processes) as executor:
@@ -42,7 +42,7 @@ def draws(
 
 
 def exponents(found: dict[str, Any], quantity: str = "linearisation") -> Host:
-    """Return each seed's exponent, (S,), on the wider half of the widths, or for "trend", minus the narrower half's."""
+    """Return each seed's exponent, (S,), on the wider half of the widths; "trend" subtracts the narrower half's."""
     sizes, half = found["widths"], len(found["widths"]) // 2
     errors = np.array(found["linearisation" if quantity == "trend" else quantity])
     wider = slopes(sizes[half:], errors[:, half:])

@@ -203,7 +203,7 @@ def backward(draw: Draw, width: int, rng: np.random.Generator, step: float = 1e-
     """Return {tensor: relative error of (J' u) d against u' (f(theta + h d) - f(theta - h d)) / 2h}, d in that tensor.
 
     u, d : random, with |d| = 1 so that no pre-activation moves far.  The median over three d is used because one d can
-    cross a kink of phi.  If a tensor's gradient is halved, its error is 1/2; if its gradient is omitted, 1.
+    cross a kink of phi.  The error of a tensor is 1/2 if its gradient is halved, and 1 if its gradient is omitted.
     """
     net, (x, _, _) = draw.network(width), draw.data()
     theta = net.init(rng)
@@ -251,7 +251,7 @@ def errors(
 ) -> dict[str, Array]:
     """Return {quantity: (E,)} for networks of one width and their linearisations; suprema are over 6 or 11 snapshots.
 
-    linearisation, infinite width : sup_t of the root mean square, over all points, of f - f_lin and f - f_inf.
+    linearisation, infinite width : sup_t of the root mean square of f - f_lin, and of f - f_k, f_k trained with k.
     kernel movement, kernel : relative distance of the initial empirical kernel from the final one, and from the
     analytic kernel k : (A, A).  weights : |theta_T - theta_0|, divided by sqrt(n) if weights are of order 1.
     """

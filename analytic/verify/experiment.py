@@ -203,7 +203,7 @@ def _study(bench: _Bench, count: dict[int, int], claims: Sequence[Claim], critic
 def _learning_rate(bench: _Bench, ntk: Host, stages: Sequence[tuple[int, int, int]]) -> float:
     """Return the least of LR times the analytic kernel's stability bound and 0.8 times each narrow network's bound.
 
-    stages : (width, members, role) of all networks.  Of those of width <= 128, some would diverge at the first rate.
+    stages : (width, members, role) of all networks.  Some of width <= 128 would diverge at the first of both rates.
     """
     own = []
     for width, members, role in stages:

@@ -37,7 +37,7 @@ from minintk.training.train import train
 
 
 def orders(seed: int) -> Iterator[Finding]:
-    """Check that a frozen kernel differs from the final kernel by O(1/n), and that of `mn.hierarchy` by O(1/n^2)."""
+    """Check that a frozen kernel differs from the final kernel by O(1/n), and `mn.hierarchy`'s by O(1/n^2)."""
     N, E, widths = 8, 96, (64, 128, 256)
     x = np.random.default_rng(0).standard_normal((N, 64))
     x *= 8 / np.linalg.norm(x, axis=1, keepdims=True)

@@ -78,7 +78,7 @@ def rates(seed: int) -> Iterator[Finding]:
 
 
 def laziness(seed: int) -> Iterator[Finding]:
-    """Check that kappa describes training, i.e. that muP and the same training at one rate have the same kappa."""
+    """Check that kappa describes training: muP and `OneRate`, which train in the same way, have the same kappa."""
     x, y = digits().standardise().subset(8, np.random.default_rng(seed)).parity()
     off, plain = 0.0, 0.0
     for n in (48, 200):

@@ -88,7 +88,7 @@ def cross_entropy_backward(u, cache):
 
 
 def network(x, params):
-    """Map x (N, d) and params [W1, b1, ...] to logits (N, C), by dense, activate, dense, ..., dense, and a cache."""
+    """Map x (N, d) and params [W1, b1, ...] by dense, activate, ..., dense to logits (N, C), returned with a cache."""
     # BEGIN SOLUTION
     caches = []
     for i in range(0, len(params), 2):

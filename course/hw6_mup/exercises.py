@@ -168,7 +168,7 @@ def examined(b: Triple, c: Triple, by: Literal["sgd", "adam"]) -> tuple[mn.Coord
     """Return (the coordinate check of a table with a = 0, {quantity and tensor: the mistake}).
 
     The check is None if training diverges.  Four networks of each width usually reveal a wrong exponent.  Otherwise
-    more networks are drawn, up to 256, until all |h| and |dh| are certain.
+    more networks are drawn, up to 256, until the exponents of all |h| and |dh| are certain.
     """
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((16, 8)), rng.standard_normal((16, 2))

@@ -1,4 +1,4 @@
-"""Draw the logo, and the picture that other sites show with a link: infinitely wide and finite networks after training.
+"""Draw the logo, and the picture that other sites show with a link to this site: trained networks and their limit.
 
     python3 make.py python docs/_ext/card.py
 
@@ -29,7 +29,7 @@ spec = mn.Sequential(mn.Dense(512, w_std=1.5, b_std=0.3), mn.Erf(), mn.Dense(1, 
 
 
 def band() -> tuple[Any, Any]:
-    """Return the mean of infinitely wide networks after training, and two standard deviations, on the grid : (161,)."""
+    """Return the mean and twice the standard deviation of infinitely wide trained networks on the grid, (161,) each."""
     mean, cov = an.ensemble(an.kernel(spec), x, y).predict(grid, t=np.inf, cov=True)
     return mean[:, 0], 2 * np.sqrt(np.diag(cov))
 

@@ -72,7 +72,7 @@ def to_typst(text: str) -> str:
 
 
 def figure(found: re.Match[str]) -> str:
-    """Return an image with its caption. It is as wide as the text if it has several panels, else two thirds as wide."""
+    """Return an image with its caption. Images of more than 400 units are as wide as the text, others 66 % as wide."""
     size = re.search(r'viewBox="0 0 (\d+)', (NOTES / found[1]).read_text(encoding="utf-8"))
     width = "100%" if size and int(size[1]) > 400 else "66%"
     return f"![{' '.join(found[2].split())}]({found[1]}){{width={width}}}\n"

@@ -39,7 +39,7 @@ def circle(angles: Any) -> Any:
 
 
 def widths(ns: Sequence[int] = WIDTHS, times: Sequence[int] = TIMES) -> Scene:
-    """Record outputs against the angle of x, for networks, their linearisations and the ensemble at infinite width."""
+    """Record outputs on a circle of inputs, for five networks, two linearisations and the infinite-width ensemble."""
     angles = np.array([-2.4, -1.5, -0.4, 0.6, 1.3, 2.5])
     y = np.array([[0.8], [-0.6], [0.7], [-0.7], [0.2], [0.9]])
     grid = np.linspace(-np.pi, np.pi, 73)
@@ -117,7 +117,7 @@ BATCH = (1, 3, 10, 30)
 
 
 def rates(ns: Sequence[int] = SIZES, steps: Sequence[int] = BATCH) -> Scene:
-    """Record the loss after some steps against the rate at each width, in muP and in the standard parametrization."""
+    """Record the median loss of three networks at each rate, in muP and in the standard parametrization."""
     x, y = mn.datasets.digits(dtype=np.float32).subset(100, np.random.default_rng(0)).one_hot()
     frames = list[dict[str, Any]]()
     for n in ns:

@@ -2,9 +2,9 @@
 
     df_a/dt = - sum_b Theta_ab r_b,   dTheta_ab/dt = - sum_c O3_abc r_c,   dO3_abc/dt = - sum_d O4_abcd r_d,   r = dL/df
 
-Theta = O2 = J S J' with the learning-rate scales S, and O_(k+1) is the derivative of O_k along S grad f.  O3 and O4 are
-of order 1/width, and O5 and O6 are of order 1/width^2.  The error of outputs and kernel is of order 1/width^2 with O4
-frozen, and of order 1/width with Theta frozen.  See Dyer and Gur-Ari 2020, section 4; Huang and Yau 2020, eq. (1.9).
+Each index runs over all outputs of all examples.  Theta = O2 = J S J' with the learning-rate scales S, and O_(k+1) is
+the derivative of O_k along S grad f.  O3 and O4 are of order 1/width, O5 and O6 of order 1/width^2.  The error of f and
+Theta is O(1/width^2) with O4 frozen, O(1/width) with Theta frozen (Dyer, Gur-Ari 2020, section 4; Huang, Yau 2020).
 
 For a given r(t), the solution is Theta(t) = Theta - O3.s + O4.A with s_c = int r_c dt, A_cd = int r_c s_d dt.  O3 and
 O4 are never formed.  O4_..cd is D^2Theta along S grad f_c and S grad f_d, plus DTheta along the derivative of S grad
@@ -66,7 +66,7 @@ def hierarchy(
     A time derivative requires one expansion of the network for order 3, and three for order 4, with C cotangents each.
     memory : bytes to use, by default half the free memory.  The required memory grows with (M C)^2 and P.  For ReLU and
     max-pooling, the derivatives are those of the smooth piece of f around theta0.  In training, about sqrt(n) of n
-    units cross their kinks.  Each of them changes the kernel by about 1/n with random sign, so the total change is
+    units cross their kinks.  Each such unit changes the kernel by about 1/n with random sign, so the total change is
     about n^-3/4.  This change exceeds the effect of O3 and O4, so orders 3 and 4 are no more accurate than order 2.
 
     Raises ValueError or TypeError for invalid arguments, UnsupportedLayer for a model or a layer without an expansion,

@@ -108,7 +108,7 @@ def _ascend(model: Model, theta: Array, x: Array, v: Array, steps: int, J: Jacob
 
 
 class _Second:
-    """D^2 f[v, .] for S^-1/2 theta: the derivative of f(theta) + D f[d] + D^2 f[d, d] / 2 at d = v, minus D f."""
+    """D^2 f[v, .] in S^-1/2 theta: the derivative of f(theta) + D f[d] + D^2 f[d, d] / 2 at d = v, minus D f."""
 
     def __init__(self, model: Model, theta: Array, x: Array, v: Array, J: Jacobian, root: Any) -> None:
         self.J, self.root = J, root
@@ -178,7 +178,7 @@ def max_learning_rate(
 
     theta : (P,).  x : (N, *input_shape).  loss : `mn.mse` or another loss with a `hessian`.  y : (N, C), needed only
     for your own losses whose L'' depends on the targets.  momentum : the momentum m in [0, 1) of the heavy ball, as in
-    `mn.SGD`.  scales : S by tensor, as for `mn.ntk`, by default the parametrization's scales.
+    `mn.SGD`.  scales : {tensor name: S}, as for `mn.ntk`, by default those of the parametrization.
     rtol : the relative tolerance of the eigenvalue.  ARPACK computes the eigenvalue without forming the kernel.  It
     stores 20 vectors on the host, each of length N C for a squared loss and P otherwise.
 

@@ -25,7 +25,7 @@ def relative_distance(a: Array, b: Array) -> Array:
 
 
 def _relative(moved: Array, start: Array, axes: tuple[int, ...]) -> Array:
-    """Return |moved| / |start|, or inf if only `start` is zero, or 0 if both are zero."""
+    """Return |moved| / |start|; inf if only `start` is zero, and 0 if `moved` and `start` are zero."""
     xp = array_namespace(moved, start)
     top = xp.maximum(*(xp.max(xp.abs(a), axis=axes, keepdims=True) for a in (moved, start)))
     top = xp.where(top > 0, top, xp.ones_like(top))  # scaling avoids overflow and underflow of squares
@@ -38,7 +38,7 @@ def kernel_movement(model: Model, theta0: Array, theta: Array, x: Array) -> Arra
     """Return the relative movement of the NTK on x, |Theta(theta) - Theta(theta0)|_F / |Theta(theta0)|_F; () or (E,).
 
     theta0, theta : (P,) or (E, P).  For smooth activations, Lee et al. 2019 (eq. 17) prove that the movement
-    is O(n^-1/2) in the width n.  Its leading order is n^-1.  For ReLU, measurements give about n^-3/4.  The kernel
+    is O(n^-1/2) in the width n.  In fact, it is of order n^-1.  For ReLU, measurements give about n^-3/4.  The kernel
     moves more if the inputs have a small norm (see docs/lazy.md).
 
     >>> import numpy as np, minintk as mn
@@ -70,7 +70,7 @@ def weight_movement(model: Model, theta0: Array, theta: Array) -> dict[str, Arra
 
 
 def effective_rank(k: Array) -> Array:
-    """Return the effective rank, exp(H(p)) for the entropy H and p = sigma / sum sigma: () or (E,), 1 to min(N, M).
+    """Return the effective rank, exp(H(p)) for the entropy H and p = sigma / sum sigma: () or (E,), in [1, min(N, M)].
 
     k : ([E], N, M), or a full kernel ([E], N, C, M, C), which is reshaped to (N C, M C).  sigma : singular values of k.
     If n of them are equal and the others are zero, the rank is n (Roy and Vetterli 2007).  For k = J J', sigma holds

@@ -68,7 +68,7 @@ def power_law(
 ) -> PowerLaw:
     """Fit the exponent b of v = A n^b to positive measurements with several seeds at each width.
 
-        log v_ns = log A + b log n + e_ns,    least squares over all widths n and seeds s
+        log v_ns = log A + b log n + noise,    least squares over all widths n and seeds s
 
     Each width is thus weighted by its number of seeds.  The interval is bootstrapped over seeds.  The deviations of log
     v from the mean over the S seeds of a width are multiplied by sqrt(S/(S-1)), because the mean is estimated.  The
@@ -78,7 +78,7 @@ def power_law(
     The interval ignores deviations of the means from the line.
 
     widths : (K,), with at least two different widths.  values : K arrays; array i, (S_i,), holds the values at
-        width i.  At least one width needs two seeds.  rng : for the bootstrap, by default numpy.random.default_rng(0).
+        width i.  At least one width needs two seeds.  rng : the bootstrap's generator, by default default_rng(0).
     Raises ValueError for values that are not positive and finite, for too few values, and for resamples < 1.
 
     >>> rng = np.random.default_rng(1)

@@ -31,7 +31,7 @@ def t1(t: Array, loss: Array) -> Any:
 
 
 def t2(t: Array, loss: Array) -> Any:
-    """Return the first of the times at which the loss is zero: () or (E,), on the host; inf if it never is.
+    """Return the first of the times `t` at which the loss is zero: () or (E,), on the host; inf if there is none.
 
     t : (T,), increasing.  loss : (T,) or (T, E).  The hinge loss can reach zero in finite time, unlike the squared
     loss and cross-entropy.  The result is an element of t and is not interpolated, as the loss is not linear near zero.

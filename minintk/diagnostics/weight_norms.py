@@ -196,7 +196,7 @@ def update_alignment(net: Network, theta0: Array, theta: Array, x: Array) -> dic
     """Return {weight name: |dW h| / (|dW| |h|)}, each () or (E,): 1 if the update acts on features with its full norm.
 
     theta, theta0 : ([E], P).  dW = W - W_0, and h : ([E], N, *before) is the layer's input at theta0.  |dW| is the
-    spectral norm, and |h| and |dW h| are root mean squares over the examples.  If h were independent of dW, a wide
+    spectral norm, and |h| and |dW h| are root sums of squares over examples.  If h were independent of dW, a wide
     layer would give about 1/sqrt(n).  Gradients align with the features that produce them, so the spectral norm is the
     right measure (Yang, Simon, Bernstein 2023, section 3).  Raises ValueError if some W did not move or h is zero.
 

@@ -18,9 +18,9 @@ from minintk.spec.parametrization import Parametrization
 def refrozen(net: Network, theta: Array, one: Problem) -> Network:
     """Return `net`, which can have another width, with BatchNorms frozen at theta like those of the problem's network.
 
-    A frozen BatchNorm computes r (z - mean). On one.x, where z has the deviation 1 / r(z), the output has the deviation
-    s = r / r(z) and the mean m = r (mean(z) - mean).  For another z', r' = s r(z') and mean' = mean(z') - m / r' give
-    the same s and m (at other widths, averages).  An untrained BatchNorm (one mean, one r) keeps them.
+    A frozen BatchNorm computes r (z - mean).  On one.x, z has standard deviation 1 / r(z), so the output has standard
+    deviation s = r / r(z) and mean m = r (mean(z) - mean).  For another z', r' = s r(z') and mean' = mean(z') - m / r'
+    give the same s and m (averages at other widths).  If all features share one mean and one r, these remain.
     """
 
     def batch(net: Network, theta: Array, name: str, frozen: dict[str, Array]) -> list[Array]:
@@ -44,10 +44,10 @@ def refrozen(net: Network, theta: Array, one: Problem) -> Network:
 
 
 def restarted(net: Network, theta: Array, how: Parametrization, fresh: bool) -> Network:
-    """Return the network in another parametrization with initial weights that have the same sizes at this width.
+    """Return the network in another parametrization, with initial weights of the same size as those of `net`.
 
     w_std and b_std change such that every tensor keeps multiplier x standard deviation.  The deviation is that of
-    `net.init` if theta is `fresh` from it, else the rms of theta.  Raises ValueError if a layer lacks the needed scale.
+    `net.init` if it drew theta (`fresh`), else theta's rms.  Raises ValueError if a layer lacks the needed scale.
     """
     w = net.layout.unpack(theta)
     size = {t.name: t.row.multiplier * (t.row.std if fresh else rms(w[t.name])) for t in net.layout.tensors}

@@ -31,7 +31,7 @@ FRACTION = 0.25
 WORK, MOST = 1e8, 256
 """Default limits on the multiplications of a forward pass on all examples, and on the number of examples."""
 STEPS, SHARPNESS, CURVED = 8, 5, 3
-"""A stable rate costs as much as STEPS training steps, a sharpness as SHARPNESS rates.  CURVED runs measure one."""
+"""A stable rate costs as much as STEPS training steps, a sharpness as SHARPNESS such rates.  CURVED runs measure it."""
 
 OTHERS = "it again on {} random halves of the examples, as theta is no draw of net.init", "{} others, drawn by net.init"
 MSE = "mean over examples of sum over outputs (f - y)^2 / 2; torch.nn.MSELoss, a mean over {} outputs: rates times {:g}"

@@ -4,7 +4,7 @@
 
 Both models start at theta_0 and train with the same full batches, loss and rate.  The linearisation is f_lin = f_0 +
 J(theta_0) (theta - theta_0) (Lee et al. 2019, eq. 5).  Other distances are relative to the start: |Theta_t - Theta_0| /
-|Theta_0| (largest over the run), |h_T - h_0| / |h_0| of each layer's inputs, and |w_T - w_0| / |w_0| of each tensor.
+|Theta_0| (the maximum) and, at the end T, |h_T - h_0| / |h_0| of layers' inputs and |w_T - w_0| / |w_0| of tensors.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Problem:
     loss: Loss
 
     def stable_rate(self, theta: Array | None = None) -> float:
-        """Return 2 / lambda_max(J S J' L''), the stability bound of the model linearised at theta."""
+        """Return 2 / lambda_max(J S J' L''), L'' = d2L/df2, the stability bound of the model linearised at theta."""
         at = self.theta if theta is None else theta
         return max_learning_rate(self.net, at, self.x, self.loss, y=self.y, rtol=RTOL)
 
@@ -59,7 +59,7 @@ class Run:
 
     steps : (S,).  loss, loss_linear, gap : (S,).  learned : max |f_lin - f_0| / |y - f_0|.  diverged : True if a loss
     was not finite or ended above ten times its start.  The fields below are then empty, as for a constant kernel.
-    at : (K,), the steps at which kernels and rates 2/lambda_max of J S J' L'' were measured. sharpness : at both ends.
+    at : (K,), steps at which kernels and rates 2/lambda_max of J S J' L'' were measured.  sharpness : at both ends.
     """
 
     steps: Host
@@ -99,7 +99,7 @@ def parted(problem: Problem, lr: float, steps: int) -> tuple[Run, list[Snapshot]
 
 
 def full_run(problem: Problem, lr: float, steps: int, start: float, *, points: int, hessian: bool) -> Run:
-    """Train both models and measure all fields of `Run`, with the kernel and the stable rate at `points` steps.
+    """Train the network and its linearisation; measure the fields of `Run`, with kernels and rates at `points` steps.
 
     start : the stable rate at the start.  hessian : False skips the sharpness.
     """

@@ -61,7 +61,7 @@ def drawn(net: Network, theta: Array) -> bool:
 
 
 def uneven(x: Array) -> float:
-    """Return the ratio of the largest standard deviation of a column to the median nonzero one; 1 for images."""
+    """Return the largest standard deviation of a column, divided by the median of the nonzero ones; 1 for images."""
     spread = to_host(x).astype(np.float64).std(axis=0)
     spread = spread[spread > 0]
     return float(spread.max() / np.median(spread)) if x.ndim == 2 and spread.size else 1.0

@@ -61,7 +61,7 @@ class WidthLaw:
     """The gap against width, with gaps[i] : (S,) for S seeds at widths[i].
 
     width, widths : widths of the narrowest hidden layer, in the examined network and in those trained.  fit : None if
-    a width was not measured.  needed : the width for a gap of 5 %, or None if unknown.  why : the reason for None.
+    not all gaps were measured.  needed : the width for a gap of 5 %, or None if unknown.  why : the reason for None.
     """
 
     parametrization: str

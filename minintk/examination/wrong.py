@@ -12,7 +12,7 @@ from minintk.examination.signals import Signal, apart, rms, uneven
 from minintk.models.network import Network
 
 DEAD, SHARE = 0.5, 0.01
-"""Limits: the largest share of constant features, and a layer's smallest share of the kernel in units of 1 / layers."""
+"""Limits on the share of constant features, and on a layer's share of the kernel in units of 1 / number of layers."""
 LEAST, MOST = 0.05, 20.0
 """The smallest and largest acceptable size of inputs and targets, and of hidden signals relative to the inputs."""
 ROUNDING = 2**-23

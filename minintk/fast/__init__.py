@@ -11,5 +11,5 @@ created inside `accelerate.shut` keep the plain layers.  Reading order:
     numba_here, compiled, numba_loops    loops for convolutions and BatchNorm, compiled by Numba
     conv_gram        the tangent kernel of convolutions, from gradients or from pairs of positions
     split_batch      the batch, split over the cores
-    split_outputs    the outputs of a kernel, split over the cores
+    split_outputs    the kernel's trace over outputs, split over the cores
 """

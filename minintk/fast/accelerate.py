@@ -4,8 +4,8 @@ A network calls `faster` once, when it is created, and receives two bound layers
 outputs and sweeps, one for kernels.  `faster` makes these replacements:
 
     max(relu(x)) = relu(max(x))    ReLU is moved behind the pooling, where it acts on fewer numbers
-    convolutions                   on patches of several windows, or without patches if Numba is installed
-    BatchNorm                      in two passes forward and two backward, if Numba is installed
+    convolutions                   on patches of several windows, or in Numba's loops (no patches) if these pay off
+    BatchNorm                      in two passes forward and two backward, if Numba is installed and the batch is large
     [BatchNorm,] ReLU, convolution fused if Numba is installed: the convolution normalises and rectifies what it reads
     Dense                          with large products split over the cores
     batch, outputs                 split over the cores; if BatchNorm couples the batch, each layer splits its loops
@@ -55,7 +55,7 @@ def faster(layers: BoundChain, spec: s.Sequential, input_shape: Shape, coupled: 
 
 
 def batch_split(layers: BoundChain, spec: s.Sequential, shape: Shape) -> BoundChain:
-    """Return the chain with faster layers.  The first ones, on images, become one `SplitBatch` if any has weights."""
+    """Return the chain with faster layers.  Its first layers, on images, become a `SplitBatch` if any has weights."""
     before, count, numbers = shape, 0, 0
     while count < len(layers.layers) and len(shape) > 1:
         after = out_shape(spec.layers[count], shape)

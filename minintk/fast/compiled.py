@@ -2,8 +2,8 @@
 
 Numba does not verify its cache, so a damaged file causes obscure errors or a crash.  Here each compiled loop has its
 own file, [SHA-256 of (key, code)] [code].  A loop whose file does not match its checksum is compiled again.  The key
-includes the loop's source, the types of its arguments, Numba's version and the processor, so that other versions and
-machines do not use the file.  If the folder is not writable, a warning appears and each process compiles again.
+includes the loop's source, the types of its arguments, Numba's version and the processor.  Another version or another
+processor therefore does not use the file.  If the folder is not writable, each process warns and compiles again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ intrinsic: Any = typed_intrinsic  # its declared type has a wrong number of argu
 
 
 class CheckedFile(IndexDataCacheFile):
-    """One file per key, instead of Numba's index and numbered files."""
+    """Store one file per key, instead of Numba's index and numbered files."""
 
     def file(self, key: Any) -> tuple[Path, bytes]:
         """Return the path of the code for a key, and the key as bytes."""
@@ -72,7 +72,7 @@ class CheckedFile(IndexDataCacheFile):
 
 
 class CheckedCache(FunctionCache):
-    """Numba's cache, with a `CheckedFile`.  It reports slow compilation.  Raises RuntimeError if there is no folder."""
+    """Numba's cache, with a `CheckedFile`.  It reports slow compilation.  Raises RuntimeError without a folder."""
 
     spent, started, told = 0.0, 0.0, False
 

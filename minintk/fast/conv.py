@@ -50,7 +50,7 @@ def kernels(parts: Sequence[Patches], x: Array) -> Any:
 
 
 def pieces(work: int, x: Array, weights: int = 0) -> list[slice]:
-    """Cut the N examples of x into pieces.  work : multiplications per example.  weights : size of each piece's dW."""
+    """Cut the N examples of x into pieces.  work : multiplications per example.  weights : entries of a piece's dW."""
     N, each = x.shape[-4], max(THRESHOLDS.convolution, THRESHOLDS.convolution_per_weight * weights, 1)
     return cut(N, N * work if on_host(array_namespace(x)) else 0, each)
 
@@ -63,7 +63,7 @@ def chunks(piece: slice, step: int) -> list[slice]:
 
 
 def correlate(patches: Patches, x: Array, V: Array, b: Array | None, before: Before | None = None) -> Array:
-    """Compute P(x) V + b : (..., N, *windows.out, n), in chunks of examples, for b : (..., 1, B n).
+    """Compute P(x) V + b : (..., N, *windows.out, C_out), in chunks of examples, for b : (..., 1, B C_out).
 
     before : a map that compiled loops apply to x while they copy it into their frames.  Only these loops support it.
     """
@@ -109,7 +109,7 @@ def convolved(direct: Any, x: Array, parts: Sequence[tuple[Any, ...]], y: Array,
 class BlockedConvJacobian(LayerJacobian):
     """J at x : ([E], N, H, W, C), W : ([E], K_h K_w C, C_out) and V = m unroll(W) : ([E], K, B C_out).
 
-    before : see `correlate`.  J is the derivative with respect to the output of the map `before`, not to x.
+    before : see `correlate`.  J is the derivative with respect to the output of `before`, not with respect to x.
     """
 
     layer: BlockedConv
@@ -195,7 +195,7 @@ class BlockedConvJacobian(LayerJacobian):
         return dx
 
     def _input_gradient(self, u: Array) -> Array:
-        """Return P'(u V') : (..., N, *before), by gathering or, if that is slower, by `Patches.add` on few examples."""
+        """Return P'(u V') : (..., N, *before), by gathering or, if that is slower, by `Patches.add` chunk by chunk."""
         layer, patches, R = self.layer, self.layer.patches, self.layer.patches.R
         if layer.gathers:
             dx = self._gathered(u.reshape((*u.shape[:-2], u.shape[-2] // R, *patches.windows.out, patches.channels[1])))
@@ -227,7 +227,7 @@ class BlockedConvJacobian(LayerJacobian):
         return conv_gram(self.layer.plain.parameters, windows, self.x, a, other.x, b, kernel)
 
     def cotangents(self, u: Array) -> Array:
-        """Return u : (C, [E], N, positions, n), expanded to every member and example."""
+        """Return u : (C, [E], N, positions, C_out), expanded to every member and example."""
         *positions, n = self.layer.plain.after
         shape = (u.shape[0], *self.V.shape[:-2], self.x.shape[-4], *positions, n)
         return array_namespace(u).broadcast_to(u, shape).reshape((*shape[: -len(positions) - 1], prod(positions), n))
@@ -248,7 +248,7 @@ class BlockedConv:
 
     @staticmethod
     def of(plain: BoundConv) -> BlockedConv:
-        """Return the convolution with the number B of windows per row of P that is estimated to be fastest."""
+        """Return the convolution, with the B windows per row of P that `Patches.of` chooses."""
         windows, channels = plain.windows, plain.parameters.W.shape[-2:]
         gathers = [] if plain.parameters.ends_sweep else Gather.of(windows, channels)  # type: ignore[arg-type]
         return BlockedConv(plain, Patches.of(windows, channels), gathers)  # type: ignore[arg-type]

@@ -3,7 +3,7 @@
 gradients   dW_n = sum_p P_p(x_n)' u_p for each example and output, and G = m^2 dW . dW' + c^2 db . db'
 pairs       G = sum over pairs of positions p, q of (u_p . v_q) * (m^2 P_p(x) P_q(x')' + c^2)
 
-Take N examples, C outputs, p positions, and windows of K inputs and n outputs.  The first way needs N C p K n
+Take N examples, C outputs, p positions, windows of K inputs, and n output channels.  The first way needs N C p K n
 multiplications to form the gradients and N^2 C K n to contract them (N^2 C^2 K n for all output pairs).  The second way
 needs N^2 p^2 (K + C n), which is less for few positions and many channels.  Blocks of dW are seldom larger than u.
 """
@@ -46,7 +46,7 @@ def pairs_are_cheaper(windows: Patches, a: Array, b: Array, kernel: Contraction)
 def by_gradients(
     p: WeightAndBias, windows: Patches, x: Array, a: Array, z: Array, b: Array, kernel: Contraction
 ) -> Array | float:
-    """Compute S_W m^2 dW . dW' + S_b c^2 db . db', with scales S, in blocks of output channels."""
+    """Compute S_W m^2 dW . dW' + S_b c^2 db . db', with the kernel's scales S, in blocks of output channels."""
     n, (W, c) = a.shape[-1], p.squares(kernel)
     step = max(1, a.shape[-2] * n // windows.K)  # keeps dW of a block no larger than a
     step = step // 16 * 16 or step
@@ -84,7 +84,7 @@ def gradient_rows(windows: Patches, x: Array, u: Array, compiled: bool) -> Array
 
 
 def by_pairs(p: WeightAndBias, windows: Patches, x: Array, a: Array, z: Array, b: Array, kernel: Contraction) -> Array:
-    """Compute sum_pq (a_p . b_q) * (S_W m^2 P_p P_q' + S_b c^2), with scales S, in blocks of examples."""
+    """Compute sum_pq (a_p . b_q) * (S_W m^2 P_p P_q' + S_b c^2), with the kernel's scales S, in blocks of examples."""
     xp, same, (W, c) = array_namespace(a), b is a, p.squares(kernel)
     C, N, M, R = a.shape[0], a.shape[-3], b.shape[-3], a.shape[-2]
     lead, Q = a.shape[1:-3], windows.read(z).swapaxes(-1, -2)

@@ -22,7 +22,7 @@ from minintk.thresholds import THRESHOLDS, cut
 
 
 def worth(x: Array, axes: int, loaded: bool = False) -> bool:
-    """Return True if x : (N, *shape) has `axes` axes (one network), Numba is available, and x is large or `loaded`."""
+    """Return True if Numba can run on x, which has `axes` axes (no ensemble), and x is large or `loaded` is True."""
     return (
         x.ndim == axes
         and (loaded or x.size >= THRESHOLDS.normalised)

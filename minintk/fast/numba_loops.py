@@ -25,7 +25,7 @@ CHANNELS = 16
 """The number of channels of a result must be a multiple of 16, so that channels fill whole vectors in either dtype."""
 
 TERMS = 4
-"""Number of terms per iteration of the innermost loop, which reads the addresses of 16 rows once."""
+"""Number of terms per iteration of the innermost loop.  An iteration reads the addresses of 16 rows only once."""
 
 CACHED = 2**18
 """Number of weights that fit a core's cache."""

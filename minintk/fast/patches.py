@@ -6,7 +6,7 @@
     roll     V -> W       the transposed map
 
 A row of P contains B adjacent windows and stores shared pixels once.  P is therefore smaller, and copies are longer,
-than for B = 1 (`minintk.layers.patches`).  The price is zeros in
+than for B = 1 (`minintk.layers.patches`).  The price is that V is zero except for the entries
 
     V[(i, stride b + j, c), (b, o)] = W[i, j, c, o]
 

@@ -1,4 +1,4 @@
-"""Run a network's layers as one layer, with single-threaded BLAS and a kernel's outputs split over the cores.
+"""Run a network's layers as one layer, with single-threaded BLAS and, for kernels, outputs split over the cores.
 
     Theta = sum_c Theta_c        the trace over outputs is a sum of traces over parts of them
 
@@ -23,7 +23,7 @@ from minintk.thresholds import THRESHOLDS, cut
 
 @dataclass(frozen=True)
 class SplitOutputsJacobian(ChainJacobian):
-    """J for N examples (per member).   sizes : activations per example (of all layers, of the largest layer)."""
+    """J for N examples (per member).   sizes : numbers of activations per example (in all layers, in the largest)."""
 
     N: int
     sizes: tuple[int, int]

@@ -1,7 +1,7 @@
 """Check a layer's jvp, vjp and gram one by one, and describe the errors of each.
 
-`minintk.testing.check_layer` calls this module when a law is broken.  Its laws relate jvp, vjp and gram, so they cannot
-identify which of them is wrong.  Finite differences of the layer's output can identify it.
+`minintk.testing.check_layer` calls this module when a law is broken.  The laws relate jvp, vjp and gram to each other,
+so a broken law does not show which of the three is wrong.  Finite differences of the layer's output show it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from minintk.spec.shapes import Site, couples, out_shape
 def diagnose_layer(layer: Layer, shape: Sequence[int], parametrization: Parametrization | None = None) -> Diagnosis:
     """Compare the layer's jvp and vjp with finite differences and, if both are right, its gram with J J'.
 
-    shape : the shape of one input example.
+    shape : the shape of one input example.  The gram of a layer without weights, or that couples examples, is skipped.
 
     >>> import minintk as mn
     >>> diagnose_layer(mn.Dense(4, b_std=0.5), (3,)).passed
@@ -61,7 +61,7 @@ def _named(bound: Bound, weights: Sequence[Values]) -> dict[str, Any]:
 
 
 def _pull(bound: Bound, u: Values, args: Sequence[Values], fill: float = 0.0) -> tuple[list[Any], list[int]]:
-    """Return dx, the gradients that vjp writes to arrays of `fill`, and the positions of changed arguments (u: -1)."""
+    """Return [dx, *gradients], written by vjp to arrays filled with `fill`, and the changed arguments (u: -1)."""
     _, J = bound(_named(bound, args[1:]), args[0])
     given = _named(bound, [np.full_like(a, fill) for a in args[1:]])
     dx, changed = watched(lambda u, *_: J.vjp(u, dict(given)), (u, *args))
@@ -98,7 +98,7 @@ def _written(bound: Bound, args: Sequence[Values], names: Sequence[str]) -> dict
 
 
 def _gram(layer: Layer, shape: Any, parametrization: Parametrization, rng: np.random.Generator) -> list[Finding]:
-    """Compare gram with J J', where J comes from vjp, which is known to be right.  Name the tensor that is wrong."""
+    """Compare gram with J J', where J comes from vjp, which is known to be right.  Name the tensor of a wrong part."""
     end = [Flatten()] if len(out_shape(layer, shape)) > 1 else []
     net = Network(Sequential(layer, *end), shape, parametrization)
     theta, x = rng.standard_normal(net.size), rng.standard_normal((3, *shape))

@@ -68,7 +68,7 @@ def compare(
 
     rtol : the tolerance of numbers, relative to the largest magnitude in `want`.  Defaults to 1e-9 in float64 and
     1e-4 in float32, well above rounding errors.  suspects : {description of a mistake: the wrong result}.
-    dtype : True if floating-point numbers must have the dtype of `want`.
+    dtype : True if floating-point arrays and numbers in `got` must have the dtype of those in `want`.
 
     >>> print(compare("kernel", np.array([1.0, 5.0]), np.array([1.0, 2.0]), suspects={"no bias": np.array([1.0, 5.0])}))
     kernel: it looks like this: no bias

@@ -1,6 +1,6 @@
 """Define an assignment of exercises.  Their cases, hard inputs and variants are drawn from a secret seed.
 
-A case specifies a call and its right result.  The results stay on the grader's side.  See
+A case specifies calls and checks their results.  The right results stay on the grader's side.  See
 docs/course/writing-an-exercise.md.
 """
 
@@ -34,7 +34,7 @@ class Values:
     """Require that function(*args) returns `want`: arrays, numbers, strings, or tuples and dicts of them.
 
     rtol : the tolerance relative to the largest magnitude in `want`; see `minintk.grade.compare`.
-    suspects : {description: the wrong result} for mistakes that this exercise invites.  They are reported by name.
+    suspects : {description of a mistake that this exercise invites: the wrong result}, reported by the description.
     """
 
     function: str
@@ -138,11 +138,11 @@ class Exercise:
 class Assignment:
     """The exercises, and the variants from which the secret seed draws.
 
-    variants : {"activation": ("relu", "erf"), ...}.  Each seed draws one value per key.  authors : values for the
-    course's own solutions, which no seed draws.  tells : True if submissions can import `variant`.  allowed : packages
+    variants : {"activation": ("relu", "erf"), ...}.  Each seed draws one value per key.  authors : values of variants
+    that only the course's own solutions use.  tells : True if submissions can import `variant`.  allowed : packages
     (and their dependencies) that submissions can import, besides NumPy and the standard library.
-    seconds : the limit for one call.  memory : the limit of the student's process in bytes.  folder : the folder of
-    exercises.py.  withheld : the points of exercises that a recording leaves out.
+    seconds : the time limit for one call.  memory : the limit of the student's process in bytes.  folder : the folder
+    of exercises.py.  withheld : the points of exercises that a recording leaves out.
     """
 
     name: str
@@ -162,12 +162,12 @@ class Assignment:
             raise ValueError(f"exercises expects a name of its own for each, got {names}")
 
     def variant(self, seed: str) -> dict[str, Any]:
-        """Return the variant that the seed draws.  Adding keys to `variants` does not change what other keys draw."""
+        """Return the variant that the seed draws.  A key added to `variants` does not change values of other keys."""
         draw = {name: stream(seed, self.name, "variant", name) for name in self.variants}
         return {name: some[int(draw[name].integers(len(some)))] for name, some in self.variants.items()}
 
     def own(self, *, drawn: bool = False) -> Assignment:
-        """Return the assignment for the course's own solutions.  Unless `drawn`, use the variants of the authors."""
+        """Return the assignment for the course's own solutions.  Unless `drawn`, `authors` replaces these variants."""
         return replace(self, tells=True, variants={**self.variants, **({} if drawn else self.authors)})
 
     def cases(self, exercise: Exercise, seed: str, variant: Variant) -> Iterable[Case]:
@@ -184,8 +184,8 @@ def stream(*words: str) -> np.random.Generator:
 def record(assignment: Assignment, seed: str, path: str | Path) -> Assignment:
     """Write the public exercises to a file with which students check their work, and return what `load` reads from it.
 
-    The file contains inputs and right results, but no code that computes them.  Drawn inputs are not those of a grade
-    with this seed, so a table of the file's results does not pass.  Each `Law` and cases of 1 MiB or more are left out.
+    The file contains inputs and right results, but no code that computes them.  Its drawn inputs differ from those of a
+    grade with this seed, so a table of its results does not pass.  Any `Law` and any case of 1 MiB or more is left out.
     """
     variant, exercises = assignment.variant(seed), list[dict[str, Any]]()
     for e in assignment.exercises:

@@ -43,7 +43,7 @@ def check_gradient(
     args : small arrays with a few entries per axis.  Choose different lengths for all axes, to detect a transpose.
     wrt : positions of the arguments whose gradients are checked.  Defaults to all floating-point arrays.  hard : True
     also tests ties and zeros.  dtype : True if float32 must stay float32.  Raises TypeError unless forward and backward
-    are functions, and ValueError without a floating-point array, or if args and y have over 4096 entries in total.
+    are functions, and ValueError without a floating-point array, or if y and the arrays in `wrt` exceed 4096 entries.
 
     >>> def dense(x, W, b): return x @ W + b
     >>> def backward(u, x, W, b): return u @ W.T, x.T @ u, u.mean(axis=0)
@@ -75,10 +75,10 @@ def check_pair(
 ) -> Diagnosis:
     """Check gradients as `check_gradient` does, for functions that run elsewhere, e.g. in a student's process.
 
-    value(*args) returns (y, changed), and pull(u, *args) returns (gradients, changed), where argument -1 is u.  names :
-    the names of the arguments, if known.  numbers : further numbers that a factor can consist of.  own : the function
-    to check for dtype and in-place changes, if `value` is not the submission's.  large : True compares only slopes
-    along random directions.  args can then have any size.
+    value(*args) returns (y, changed), and pull(u, *args) returns (gradients, changed); `changed` has the positions of
+    arguments changed in place (u: -1).  names : the arguments' names, if known.  numbers : further numbers that a
+    factor can consist of.  own : the function to check for dtype and in-place changes, if `value` is not the
+    submission's.  large : True compares only slopes along random directions.  args can then have any size.
     """
     double = [a.astype(np.float64) if floating(a) else a for a in args]
     where = [i for i, a in enumerate(double) if floating(a)] if wrt is None else list(wrt)
@@ -94,7 +94,7 @@ def check_pair(
 
 
 def derivative(f: Callable[[Sequence[Any]], Values], args: Sequence[Any], i: int) -> Values:
-    """Differentiate f(args) numerically with respect to args[i]; return (*y.shape, *a.shape), with NaN at kinks."""
+    """Return dy/da : (*y.shape, *a.shape) for y = f(args), a = args[i], by finite differences, with NaN at kinks."""
     a = args[i]
     h = H * ((float(np.sqrt(np.mean(a * a))) if a.size else 0.0) or 1.0)
     middle = f(args)
@@ -211,7 +211,7 @@ class _Check:
         return {}, changed
 
     def first(self) -> dict[int, Values]:
-        """Call backward twice with one random cotangent; return {argument: its gradient} for further checks."""
+        """Call backward twice with the same cotangent, report errors, and return {argument: a gradient without one}."""
         got, changed = self.gradients(self.u, self.args)
         for i in changed:
             self.say(i, "in place", f"backward changes {self.names[i]} in place: work on a copy")
@@ -280,7 +280,7 @@ class _Check:
         yield "unnamed", differs(g, np.where(np.isnan(right), g, right), self.y.ndim)
 
     def elsewhere(self, i: int, g: Values, cause: str, text: str, j: int, other: Values) -> Said | None:
-        """Return the cause and the text if g is the derivative with `other` as argument j, or a multiple of it."""
+        """Return (cause, text) if g is the derivative with `other` as argument j, or a multiple of this derivative."""
         try:
             right = derivative(self.f, [*self.args[:j], other, *self.args[j + 1 :]], i)
         except Exception:

@@ -17,9 +17,9 @@ COMPLEX = re.compile(r"imag|complex\d*|c(single|double|longdouble)")
 
 
 def text_of(path: Path) -> str:
-    """Return the file as one script.  In a notebook with marked cells, keep only the definitions of the other cells.
+    """Return the file as one script.  If a notebook has marked cells, keep only the definitions in its other cells.
 
-    The rest of the other cells, which can print, plot or train, is dropped, as are lines that begin with % or !.
+    Marked cells are kept whole.  Other code, such as plots, is dropped, as are lines that begin with % or !.
     """
     with reading(path, "a script or a notebook, in UTF-8", "save it again") as file:
         text = whole_file(file).decode()
@@ -32,7 +32,7 @@ def text_of(path: Path) -> str:
 
 
 def definitions(code: str) -> str:
-    """Return the imports, functions, classes and constants of the code; nothing if it cannot be parsed."""
+    """Return the imports, functions, classes and constants of the code, or "" if the code cannot be parsed."""
     try:
         body = ast.parse(code).body
     except SyntaxError:

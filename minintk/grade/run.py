@@ -51,7 +51,7 @@ class Graded:
     def text(self) -> str:
         """Describe the errors, one line for each finding with the cases that show it, and then the hint.
 
-        Unwritten functions, files that do not load, and wrong results without a known cause are reported only once.
+        Unwritten functions, errors at one line, and NaN or unexplained numbers in one place are reported only once.
         """
         alike: dict[tuple[str, ...], tuple[str, dict[str, None]]] = {}
         for title, found in self.failures:
@@ -79,7 +79,7 @@ class Graded:
 
 @dataclass(frozen=True)
 class Grade:
-    """The grade of a submission.  exercises : in the assignment's order.  variant : the variant drawn for it.
+    """The grade of a submission.  exercises : in the assignment's order.  variant : the variant that the seed drew.
 
     wall : the mechanisms of the sandbox, e.g. "Landlock 7, seccomp"; None if the sandbox never ran.
     """
@@ -135,7 +135,7 @@ def grade(
 ) -> Grade:
     """Run the assignment's exercises on a submission, in its own process unless `isolated` is False.
 
-    seed : the instructor's seed.  It draws the variant and every input, so grades repeat unless a call is too slow.
+    seed : the instructor's seed.  It draws the variant and random inputs, so grades repeat unless a call is too slow.
     hidden : True includes hidden exercises.  only : names of exercises or functions.  told : called with the grade
     after each exercise.  carry : True carries the first error forward, if solution.py is next to the exercises.  A
     later exercise that is right with the solution's function in place of the wrong one then gets half of its points.

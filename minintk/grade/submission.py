@@ -1,7 +1,7 @@
 """Call a submission in its own process or, with isolated=False, in this one, e.g. if processes cannot start.
 
-If the submission fails, `Submission.call` raises SubmissionError with one line for the student.  This covers
-exceptions, time limits, dead processes, and values that cannot be passed on.
+If the submission fails, `Submission.call` raises SubmissionError with one line for the student.  A submission fails by
+an exception, at the time limit, if its process dies, or if it returns a value that cannot be passed on.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Submission(AbstractContextManager["Submission"]):
     path : the file, a script or a notebook.  variant : the values of `from variant import ...`.  isolated : if True,
     the file runs in its own process, in the sandbox of wall.py; if False, it runs in this process.  seconds : the limit
     for one call.  memory : the limit of the process in bytes.  allowed : packages that the file can import besides
-    NumPy and the standard library.  Raises FileNotFoundError for a missing file.  Calls into a damaged file fail.
+    NumPy and the standard library.  Raises FileNotFoundError for a missing file.  Calls fail if the file does not load.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder, "sub.py")
@@ -81,7 +81,7 @@ class Submission(AbstractContextManager["Submission"]):
         self.close()
 
     def call(self, name: str, *args: Any) -> Any:
-        """Return name(*args), as the submission defines it."""
+        """Return the result of the submission's function `name` for these arguments."""
         return self.ask("call", name, args)[0]
 
     def output(self, name: str, *args: Any) -> tuple[Any, list[int]]:

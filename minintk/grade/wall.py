@@ -1,7 +1,7 @@
 """Build the sandbox of the student's process before the submission is read: limits on files, calls and resources.
 
-On Linux the kernel enforces the sandbox, and nothing inside the process can undo it.  Landlock allows the process to
-open files of Python and of the allowed packages, and to write to its own folder.  seccomp blocks the system calls that
+On Linux the kernel enforces the sandbox, and nothing inside the process can undo it.  Landlock lets the process read
+only files of Python and of the allowed packages, and write only to its folder.  seccomp blocks the system calls that
 reach other processes, the network or the machine's settings.  https://docs.kernel.org/userspace-api/landlock.html
 
 On every system, an audit hook of Python has the same rules.  Except on Windows, CPU time is limited, and memory too,
@@ -77,7 +77,7 @@ X86, ARM = 0xC000003E, 0xC00000B7  # seccomp's identifiers of x86-64 and 64-bit 
 CLONE, PRLIMIT, CLONE3, SECCOMP = {X86: 56, ARM: 220}, {X86: 302, ARM: 261}, 435, {X86: 317, ARM: 277}
 IOCTL_CALL, FLAGS, XFLAGS = {X86: 16, ARM: 29}, 0x40086602, 0x401C5820  # these make a file immutable
 NEWER = (424, 425, 426, 427, *range(428, 434), 434, 438, 440, 442, 447, 448, 452, 463, 467)
-"""Call numbers shared by all machines: pidfd_*, io_uring_*, mounts, process_m*, memfd_secret, fchmodat2, setxattrat."""
+"""System calls with equal numbers everywhere: pidfd_*, io_uring_*, mounts, process_m*, memfd_secret, fchmodat2 ..."""
 
 CALLS = [tuple(map(int, pair.split(","))) for pair in """
     101,117 310,270 311,271 312,272 256,238 279,239 62,129 200,130 234,131 129,138 297,240 57,0 58,0 59,221 322,281

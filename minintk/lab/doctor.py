@@ -74,7 +74,7 @@ def analytic() -> Finding:
 
 
 def gpu() -> Finding:
-    """Report the GPU's free memory, or why no GPU is used.  The GPU is broken if CuPy is installed but unusable."""
+    """Report the GPU's free memory, or why no GPU is used.  It counts as broken if CuPy is installed but unusable."""
     try:
         free = available_memory(device_namespace("gpu")) / 1e9
     except RuntimeError as error:
@@ -83,7 +83,7 @@ def gpu() -> Finding:
 
 
 def folder(what: str, place: Path) -> Finding:
-    """Report the folder `place`, or its closest existing parent.  A folder that is not writable is broken."""
+    """Report the folder `place`, or its closest existing parent.  A folder that is not writable counts as broken."""
     place = next(one for one in (place, *place.parents) if one.exists())
     try:
         with tempfile.TemporaryFile(dir=place):

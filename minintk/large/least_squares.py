@@ -31,7 +31,7 @@ from minintk.training.losses import check_problem, mse
 from minintk.validate import number, whole
 
 MAX_REFINEMENTS = 8
-"""The maximum number of steps of iterative refinement after the Cholesky solution."""
+"""The maximum number of solves with the Cholesky factor, which includes the solve before the refinements."""
 
 THREADS_FROM = 4096
 """Up to this many rows, BLAS is limited to one thread: more threads take ten times as long on a busy machine."""
@@ -42,7 +42,7 @@ class Solution:
     """The solution of a least-squares problem, as a linearised model.  Calling it returns f_lin(theta, x).
 
     theta : (P,), theta_0 + S^1/2 w.   a : (N, C) with w = J' a, or None from `solve_lsqr`.
-    steps : number of steps of refinement or of LSQR.
+    steps : number of solves with the Cholesky factor (0 with t or rcond), or of steps of LSQR.
     residual : |y - f_0 - J w - ridge a| / |y - f_0|, or |J' (y - f_0 - J w) - ridge w| / |J' (y - f_0)| if `solve_lsqr`
         was called with ridge.
     """
@@ -71,12 +71,12 @@ def solve_gram(
 
     model : to be linearised at theta0 : (P,).  x : (N, *input_shape), y : (N, C).  All arrays are float32 or float64.
     t : time lr x steps of gradient flow on L = 1/(2N) (|f - y|^2 + ridge |w|^2), or inf for its limit.  A finite t
-        replaces the inverse of each eigenvalue mu by (1 - exp(-t mu / N)) / mu, which takes ten times as long.
+        replaces 1 / mu by (1 - exp(-t mu / N)) / mu for each eigenvalue mu of J J' + ridge, in ten times the time.
     rcond : cutoff for the pseudo-inverse of J J', as in numpy.linalg.pinv.  Eigenvalues up to rcond times the largest
         count as 0, so the cutoff for singular values of J is sqrt(rcond).  This also takes ten times as long.
     memory : limit in bytes, by default nine tenths of the free memory.  Raises MemoryError if more is required.
 
-    The Cholesky solution is refined up to 8 times, while the norm of y - f_0 - J w - ridge a halves.  Only `ridge` is
+    The Cholesky solution is refined up to 7 times, while each step halves |y - f_0 - J w - ridge a|.  Only `ridge` is
     added to the diagonal.  Raises ValueError if the matrix is singular or the refinement does not converge.
     See Samarin et al. 2022, eqs. (2) and (4); Lee et al. 2019, eq. (8).
 

@@ -67,7 +67,7 @@ Formula = Callable[[Array, Array, Array], Array]
 
 @dataclass(frozen=True)
 class Pointwise:
-    """An activation phi(xp, x) -> y, with phi' as dphi(xp, x) or dphi(xp, y).  keeps : "x" or "y", as in dphi.
+    """An activation phi(xp, x) -> y, with phi' as dphi(xp, x) or dphi(xp, y).  keeps : dphi's argument, "x" or "y".
 
     xp : the namespace of the arrays.  `minintk.arrays.scipy_module(xp, "special")` provides its special functions.
     phi' is an array of numbers, or of booleans that act as 0 and 1.
@@ -91,7 +91,7 @@ class Pointwise:
 
 @singledispatch
 def pointwise(layer: s.Layer) -> Pointwise:
-    """Return phi and phi' of an activation.  To add an activation, register a function for its class here."""
+    """Return phi and phi' of an activation.  To add an activation, register its function with `pointwise`."""
     kind = type(layer).__name__
     raise UnsupportedLayer(f"{kind} has no phi: register minintk.layers.activation.pointwise for it")
 

@@ -27,7 +27,7 @@ from minintk.spec.shapes import Site
 
 @dataclass(frozen=True)
 class BoundBranches:
-    """The bound branches, their names, and the class of the Jacobian that combines them into y."""
+    """The bound branches, their names, and the class of the Jacobian, which combines the branches' outputs."""
 
     layers: tuple[Bound, ...]
     names: tuple[str, ...]

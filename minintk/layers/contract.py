@@ -252,7 +252,7 @@ class Layout:
         return theta[0] if ensemble is None else theta
 
     def frozen(self, params: Params) -> dict[str, float]:
-        """Return {name: 0.0} for tensors that `params` does not select by name, pattern ("*.b") or "last" (layer)."""
+        """Return {name: 0.0} for tensors that `params` does not select by name, by pattern ("*.b") or by "last"."""
         if params is None:
             return {}
         last = next(reversed(self.slices), "").split(".")[0] + ".*"
@@ -270,7 +270,7 @@ class Layout:
     ) -> Any:  # fmt: skip
         """Return the learning-rate scale of each parameter, (P,), or None if all are 1.
 
-        override : {tensor name: scale}; 0 freezes a tensor.  rule : `Optimizer.rule`.  name : for error messages.
+        override : {tensor name: scale}; 0 freezes a tensor.  rule : `Optimizer.rule`.  name : shown in error messages.
         like : an array whose library and dtype the result gets (else NumPy, float64).  params : see `frozen`.
         """
         if override is not None and not isinstance(override, Mapping):

@@ -52,7 +52,7 @@ class BoundDropout:
         return m * x, DropoutJacobian(m)
 
     def draw(self, keys: Array, x: Array) -> Array:
-        """Draw m on the host.  For a given layer, it depends only on the key and on the shape and dtype of x."""
+        """Draw m on the host.  For a given layer, m depends only on the key and on the shape and dtype of x."""
         shape = x.shape[x.ndim - 1 - len(self.shape) :]
         if keys.ndim == 2:
             return array_namespace(x).stack([self.draw(key, x) for key in keys])

@@ -86,7 +86,7 @@ class BoundBatchNorm:
     tensors: tuple[Tensor, ...] = ()
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, NormJacobian]:
-        """Compute y = r (x - mean) with the statistics in w.  If w has none, store the batch's in w first."""
+        """Compute y = r (x - mean) with the statistics in w.  If w has none, first store those of x in w."""
         names, ones = (f"{self.name}.mean", f"{self.name}.r"), (1,) * len(self.shape)
         axes, frozen = tuple(range(-1 - len(self.shape), -1)), names[0] in w
         if frozen:

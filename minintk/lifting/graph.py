@@ -2,7 +2,7 @@
 
 torch.fx runs `forward` once with symbols in place of arrays and records the operations as nodes of a graph.  A node
 with several inputs (a sum, a product, a concatenation) becomes a layer of branches.  The branches begin at the last
-common dominator of the inputs, which is the last node on all paths from the module's input to them:
+common dominator of the inputs, which is the last node on all paths from the module's input to these inputs:
 
     x -> relu(x + bn(conv(x)))      Residual(Sequential(Conv2d, BatchNorm)), ReLU
 
@@ -64,7 +64,7 @@ def nested(values: Any) -> Iterator[Any]:
 
 
 def read(module: Any, shape: Shape, path: str = "") -> Piece:
-    """Convert a torch.nn module to layers, for examples of this shape.  `path` is its place in the model."""
+    """Convert a torch.nn module to layers, for examples of this shape.  `path` is the module's path in the model."""
     kind = known(module)
     if kind is None and not type(module).__module__.startswith("torch.nn."):
         return Reader(trace(module, shape, path), module, path).piece()
@@ -133,7 +133,7 @@ def shapes_of(interpreter: Any, x: Any) -> dict[Any, Shape]:
 
 
 def from_fx(one: Any, found: Mapping[Any, Node], shape: Shape | None, library: Any) -> Node:
-    """Convert a node of torch.fx to a `Node`.  The name of a function that is not torch's includes its module."""
+    """Convert a node of torch.fx to a `Node`.  A function that is not torch's is named with its module."""
 
     def with_ours(value: Any) -> Any:
         if isinstance(value, (tuple, list)):
@@ -202,7 +202,7 @@ MEMORY = ("Identity", "Dropout", "Dropout1d", "Dropout2d", "Flatten")
 
 
 class Reader:
-    """A converter of the nodes of one `forward` to layers.  path : the path of its module in the model."""
+    """A converter of the nodes of one `forward` to layers.  path : the path of the `forward`'s module."""
 
     def __init__(self, nodes: list[Node], module: Any, path: str) -> None:
         self.nodes, self.path = nodes, path
@@ -352,7 +352,7 @@ def branches(kind: str, layers: list[s.Layer]) -> s.Layer:
 
 
 def bound(node: Node, defaults: dict[str, Any]) -> Any:
-    """Return the options of a function from its arguments after the first one, or None if some are unknown."""
+    """Return the options of a function from its arguments after the first, or None if any is unknown or an array."""
     rest = node.args[1:]
     if len(rest) > len(defaults) or not set(node.kwargs) <= set(defaults):
         return None

@@ -7,7 +7,7 @@
     by_width  converts a function that returns a module for each width, for coordinate checks
     unlift    converts theta back to arrays
 
-Only the conversion of torch modules uses torch.  A caller with such a module has already imported it.
+Only the conversion of torch modules uses torch.  A caller with such a module has already imported torch.
 """
 
 from __future__ import annotations

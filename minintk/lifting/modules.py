@@ -153,7 +153,7 @@ MODULES: dict[str, Callable[[Any, Shape], s.Layer]] = {
     "Tanh": lambda m, shape: s.Tanh(),
     "Sigmoid": lambda m, shape: s.Sigmoid(),
 }
-"""The layers for modules of torch.nn.  torch's Softplus returns x above 20 / beta, too small by up to 2e-9 / beta."""
+"""The layers for modules of torch.nn.  torch's Softplus is x above 20 / beta, too small by up to 2e-9 / beta."""
 
 ONLY = {
     "groups": 1, "dilation": 1, "padding_mode": "zeros", "return_indices": False, "divisor_override": None,
@@ -175,7 +175,7 @@ def known(module: Any) -> str | None:
 
 
 def as_layer(kind: str, m: Any, shape: Shape, where: str) -> s.Layer:
-    """Make the layer for a module of this kind, or for anything with its options, on examples of this shape."""
+    """Make the layer for a module of this kind, or for an object with the same options, on examples of this shape."""
     for option, value in ONLY.items():
         if option not in TAKEN.get(kind, ()) and size(getattr(m, option, value)) != value:
             raise refusal(where, f"has {option}={getattr(m, option)!r}; here it is {value!r} alone")

@@ -46,7 +46,7 @@ class Slot:
     """A layer that takes arrays, and its tensors {weight, bias}, which are empty for a BatchNorm.
 
     features : the length of the last axis of its inputs.  order : the position of each feature in torch's order, or
-    None if the orders are equal.  alone : True if it is the scale and offset of the LayerNorm or GroupNorm before it.
+    None if the orders are equal.  alone : True if the layer is the scale and offset of the normalisation before it.
     """
 
     name: str

@@ -39,7 +39,7 @@ def ntk(
     `train`.  Raises ValueError if `scales` omits a tensor and the parametrization has rates only for Adam.
     params : names of the trained parameters, or patterns such as "*.b", by default all.  With "last", only the last
     layer is trained.  With NTK(), the kernel then approaches `analytic.kernel(spec).nngp` as the width grows.
-    memory : the bytes to use, by default half the free memory.  Raises MemoryError if more is needed.
+    memory : how many bytes to use, by default half of the free memory.  Raises MemoryError if more is needed.
     Raises ValueError or TypeError if theta or the inputs do not fit the model, or contain NaN or infinities.
 
     >>> import numpy as np, minintk as mn

@@ -30,7 +30,7 @@ class Moved:
     J is the Jacobian at the n inputs of the probe.  For any matrix A, the mean of |A' u|^2 over u is |A|_F^2, so one u
     estimates the relative change of J.  For any C, each step needs one more forward and backward sweep over the probe.
 
-    probe : (n, *input_shape), e.g. a tenth of a batch of training inputs.  fraction : a number > 0.  seed : of u.
+    probe : (n, *input_shape), e.g. a tenth of a batch of training inputs.  fraction : a number > 0.  seed : u's seed.
 
     Raises ValueError if the fraction or the probe is invalid.
 

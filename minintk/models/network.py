@@ -57,7 +57,7 @@ class Network(Model):
     """
 
     speed: ClassVar[Callable[[BoundChain, s.Sequential, Shape, bool], Ways] | None] = None
-    """The function that returns a network's `Ways`, or None for that of `minintk.fast` (without it, `as_written`)."""
+    """The function that returns a network's `Ways`.  If it is None, a default is used (see `minintk.doors`)."""
 
     def __init__(
         self, spec: s.Layer, input_shape: Sequence[int], parametrization: Parametrization | None = None

@@ -33,7 +33,7 @@ from minintk.spec.shapes import UnsupportedLayer
 
 @singledispatch
 def expand(layer: Bound, w: Weights, d: Weights, x: Series) -> tuple[Series, LayerJacobian]:
-    """Return (y, J): a bound layer's output series for weights w + t d and input series x, and its derivative."""
+    """Return a bound layer's output series y for weights w + t d and input series x, and the derivative of y."""
     name = type(layer).__name__.removeprefix("Bound")
     raise UnsupportedLayer(f"{name} has no Taylor expansion: register minintk.models.taylor.expand for it")
 

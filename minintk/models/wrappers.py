@@ -183,7 +183,7 @@ class Scaled(Jacobian):
         return ((i, Scaled(J, self.alpha)) for i, J in self.J.parts())
 
     def contract(self, other: Jacobian, kernel: Contraction) -> Array:
-        """Return alpha J S J_other', times the alpha of `other` if that is `Scaled`."""
+        """Return alpha J S J_other'.  If `other` is `Scaled`, J_other is its J times its alpha."""
         alpha, K = (self.alpha * other.alpha, other.J) if isinstance(other, Scaled) else (self.alpha, other)
         k = self.J.gram_by(K, kernel)
         k *= alpha

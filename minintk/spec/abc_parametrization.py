@@ -44,12 +44,12 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class ABC(Parametrization):
-    """The parametrization with exponents a, b, c, each for (input, hidden, output).
+    """The parametrization with exponents a, b and c, each of which is a tuple (input, hidden, output).
 
     rule : the optimiser for which c is given, "sgd" or "adam".  With "adam", there are no rates for gradient descent.
     The width n is the fan-out of the input layer, and the fan-in (channels for a convolution) of other layers.
-    Constant factors of the fan-in enter std = sigma n^-b / sqrt(fan_in / n), and at the input layer std = sigma n^-b /
-    sqrt(fan_in), for sigma = w_std.  Biases scale like input weights, but the output bias is independent of n.
+    With sigma = w_std, weights have std = sigma n^-b / sqrt(fan_in / n), but std = sigma n^-b / sqrt(fan_in) at the
+    input layer.  Biases scale with n like input weights, but the output bias is independent of n.
 
     >>> ABC(a=(-0.5, 0, 0.5), b=(0.5, 0.5, 0.5), c=(0, 0, 0)).regime             # muP, as Yang and Hu print it
     'feature learning'

@@ -175,7 +175,7 @@ class Hermite(Activation):
     """phi = h_degree, the Hermite polynomial with E h_degree(z)^2 = 1 for z ~ N(0, 1) and degree from 0 to 100.
 
     At variances q = q' = 1 and correlation c, its NNGP kernel is c^degree.  A recurrence computes the values, because
-    a `Polynomial` would lose three digits at degree 10 and nine at degree 30.  Raises ValueError for other degrees.
+    a `Polynomial` would lose three digits at degree 10 and nine at degree 30.  Raises ValueError for degrees > 100.
     """
 
     degree: int
@@ -196,7 +196,7 @@ class Sigmoid(Activation):
 
 @dataclass(frozen=True)
 class Softplus(Numbered):
-    """phi(x) = scale / beta * log(1 + exp(beta x)).  E phi(N(0, 1))^2 = 1 for beta = 5 and scale = 1.404383."""
+    """phi(x) = scale / beta * log(1 + exp(beta x)).  beta = 5 and scale = 1.404383 give E phi(z)^2 = 1, z ~ N(0, 1)."""
 
     beta: float = 1.0
     scale: float = 1.0

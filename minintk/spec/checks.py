@@ -41,7 +41,7 @@ def check_numbers(layer: Any) -> None:
 
 
 def check_sizes(layer: str, name: str, value: Size, axes: tuple[int, ...]) -> None:
-    """Raise an error unless `value` is a whole number >= 1, or a pair of them if the layer can have two axes."""
+    """Raise an error unless `value` is a whole number >= 1 or, if two axes are possible, a pair of such numbers."""
     if isinstance(value, tuple) and 2 in axes and len(value) != 2:
         raise ValueError(f"{layer}({name}=...) expects a whole number >= 1 or a pair of them, got {value!r}")
     for item in value if isinstance(value, tuple) and 2 in axes else (value,):
@@ -49,7 +49,7 @@ def check_sizes(layer: str, name: str, value: Size, axes: tuple[int, ...]) -> No
 
 
 def check_axes(layer: str, axes: tuple[int, ...]) -> None:
-    """Raise ValueError unless `axes` contains at least one number, and distinct negative whole numbers only."""
+    """Raise ValueError unless `axes` is not empty and contains only distinct negative whole numbers."""
     whole = all(hasattr(a, "__index__") and a.__index__() < 0 for a in axes)
     if not whole or not axes or len(set(axes)) < len(axes):
         raise ValueError(

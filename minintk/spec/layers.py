@@ -212,7 +212,7 @@ class Conv2d(Convolution):
     channels : the number of output channels.
     kernel_size, stride : a number, or a pair (along H, along W).
     padding : "valid" adds nothing.  "same" adds equally many zeros before and after the image, or one more after it, so
-        that the output has ceil(H / stride) rows.  "circular" adds as many pixels, by repeating the image.
+        that the output has ceil(H / stride) rows.  "circular" repeats the image instead of adding zeros.
         Otherwise, padding is the number of zeros: one number, one per axis, or (before, after) per axis.
     w_std, b_std, b_init : as for `Dense`.  Sums at the edges, which have fewer terms, are not rescaled.
 
@@ -295,7 +295,7 @@ class LayerNorm(Layer):
     """y = (x - mean) / sqrt(variance + eps), by default over the last axis (features, or channels at each pixel).
 
     axes : the axes to normalise over, counted from the end, e.g. (-3, -2, -1) for a whole image (H, W, C).
-        If only pixels are normalised over, (-3, -2), the layer does not have an infinite-width kernel.
+        With axes = (-3, -2), over pixels only, the layer does not have an infinite-width kernel.
 
     Raises ValueError unless axes are distinct negative whole numbers and every example has these axes.
     """

@@ -62,7 +62,7 @@ NO_KERNEL = "Adam has no tangent kernel, because its steps are not linear in the
 class Role:
     """The role of a tensor: "weight" or "bias", and the place of its layer, "input", "hidden" or "output".
 
-    window : the number of positions in a convolution's window, K K, which is a factor of its fan-in; 1 for Dense.
+    window : the number of positions in a convolution's window, K K, which is a factor of the fan-in; 1 for Dense.
     branches : the number L of residual branches in the network for a layer inside a branch, otherwise 1.
     end : True for the last weights of their branch.
     """

@@ -28,7 +28,7 @@ class GlobalSelfAttention(Layer):
 
     With "sqrt", an infinite-width kernel exists only if zeta = mn.Identity() and the number of heads also grows.
 
-    channels : the number of channels of y.   heads : h.   key_channels, value_channels : per head, default `channels`.
+    channels : channels of y.  heads : h.  key_channels, value_channels : channels per head, by default `channels`.
     zeta : "softmax" or a pointwise activation.  With mn.Identity(), attention is linear in G.
     qk_std : sigma_q sigma_k, the scale of G.   w_std : sigma_v sigma_o, the scale of y.   b_std : the scale of b.
     masked : if True, ignore padding in keys and queries and set y = 0 at padding.  This requires b_std = 0.
@@ -69,7 +69,7 @@ class GlobalSelfAttention(Layer):
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """Return the number of channels per head of the keys and of the values."""
+        """Return the numbers of channels of keys and of values in one head."""
         given = self.key_channels, self.value_channels
         return tuple(self.channels if size is None else size for size in given)  # type: ignore[return-value]
 

@@ -9,7 +9,7 @@ Reading order:
     train               the training loop, a generator of snapshots
     kernel_descent      gradient descent with a frozen kernel
     history             a table of losses and accuracies
-    checkpoints         files with the state of a run, and its identification
+    checkpoints         files with the state of a run and a text that identifies the run
     fit                 `train` with evaluation, history, checkpoints and progress
     flow_state          the state of a flow: parameters, or outputs under a frozen kernel
     integrators         the time steps of flows

@@ -16,7 +16,7 @@ class Shift:
     """Shift every image by its own (dy, dx), uniform on {-pixels, ..., pixels}^2, and fill the gaps with `fill`.
 
     x : (N, H, W, C).  fill : the value of the background, e.g. 0 for images that were not standardised.
-    Samarin et al. 2022 shift the images of MNIST by up to 7 pixels, a quarter of their width.
+    Samarin et al. 2022 shift the images of MNIST by up to 7 pixels, a quarter of the images' width.
 
     >>> x = np.arange(1.0, 10.0).reshape(1, 3, 3, 1)
     >>> Shift(1)(x, np.array([[1, -1]]))[0, :, :, 0]
@@ -88,7 +88,7 @@ class Batches:
         return dict(self.rng.bit_generator.state) if step % self.per_epoch == 0 else self._epoch
 
     def restore(self, state: dict[str, Any] | None) -> None:
-        """Reset the generator to `state`, from `state(step)`, so that the epoch of the next step is drawn again."""
+        """Reset the generator to a result of `state(step)`, so that the epoch of the next step is drawn again."""
         if self.rng is not None and state is not None:
             self.rng.bit_generator.state = state
             self._epoch = state
@@ -112,7 +112,7 @@ class Batches:
         return x, y
 
     def _shuffle(self, rng: np.random.Generator) -> None:
-        """Draw the order of the examples and the shifts of the images for one epoch, as far as they are random."""
+        """Draw the order of the examples if there are mini-batches, and their shifts if `augment`, for one epoch."""
         xp, N = array_namespace(self.x), self.x.shape[0]
         self._epoch = dict(rng.bit_generator.state)
         if self.batch_size is not None:

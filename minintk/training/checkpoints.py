@@ -155,7 +155,7 @@ def _state(arrays: dict[str, np.ndarray[Any, Any]], step: Any, rng: Any) -> Stat
 
 GENERATORS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
 LARGEST = {"pos": 624, "buffer_pos": 4, "has_uint32": 1, "uinteger": 2**32 - 1}
-"""The largest values of these fields in the states of `GENERATORS`.  Other integers there have at most 128 bits."""
+"""The largest values of these fields in the states of `GENERATORS`.  Other integers in states have at most 128 bits."""
 
 
 def _check_generator(state: Any) -> None:
@@ -187,7 +187,7 @@ def _plain(value: Any) -> Any:
 
 
 def _restored(value: dict[str, Any]) -> Any:
-    """Turn a dictionary from `_plain` into its array; return others unchanged.  Raise ValueError for other dtypes."""
+    """Turn a dictionary from `_plain` into an array; return others unchanged.  Raise ValueError for unknown dtypes."""
     if value.keys() != {"array", "dtype"}:
         return value
     if value["dtype"] not in PLAIN:

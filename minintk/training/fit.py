@@ -69,7 +69,7 @@ def fit(
     """Train a model and return a `Run`.  The arguments are those of `train` without params and resume, and these:
 
     steps, epochs : the length of the run.  Pass one of the two.  An epoch has floor(N / batch_size) steps.
-    every : number of steps between rows of the history, by default an epoch, or without batch_size 1/100 of the run.
+    every : number of steps between rows of the history, by default one epoch, or 1/100 of a run on full batches.
     test : held-out (x, y), evaluated for every row, after BatchNorm is calibrated on up to 1000 training examples.
     checkpoint : a folder (see docs/long-runs.md) for ``checkpoint.npz`` and ``history.json``, written with
         every row and on Ctrl-C.  If the folder contains a checkpoint of this run, training resumes, with the bits

@@ -79,8 +79,8 @@ class Moment:
     theta : ([E], P), or None in a kernel flow.  f : ([E], N, C) on the training set, or ([E], M, C) on all M points in
     a kernel flow.  loss : () or (E,), on the training set.  steps : the number of steps so far.  dt, batch_size : the
     length of the latest step and its number of examples.  ended : True if the flow has ended because every member's
-    loss is exactly zero.  state : for `flow(..., resume=state)`, or None with by=Solver(...).  Its memory is the
-    velocity v.  kernel : ([E], M, C, M, C), the tangent kernel of a `hierarchy`, or None for other flows.
+    loss is exactly zero.  state : for `flow(..., resume=state)`, or None with by=Solver(...).  The state's
+    memory is v.  kernel : ([E], M, C, M, C), the tangent kernel of a `hierarchy`, or None for other flows.
     """
 
     t: float
@@ -157,7 +157,7 @@ class FlowSettings:
         return self.mu / t if self.mu is not None and t > 0 else 0.0
 
     def batch(self, h: float, N: int) -> int:
-        """Return the b >= 1, rounded, with T = h/b (1 - (b-1)/(N-1)), or N if T = 0 (Geiger et al. 2020, eq. 19)."""
+        """Return b >= 1, the batch size with temperature T = h/b (1 - (b-1)/(N-1)), rounded (Geiger et al., eq. 19)."""
         return N if self.temperature == 0 else max(1, round(N / (self.temperature / h * (N - 1) + 1)))
 
 
@@ -189,7 +189,7 @@ class SteppedFlow:
     """A flow in progress, integrated by `Steps`.
 
     dt : the next step's length, unless a reported time comes first.  path : () or (E,), the sum over steps of each
-    network's largest output change.  h, b : the last step's length and batch size.  seen : the sum of b since `_look`.
+    network's largest output change.  h, b : length and batch size of the last step.  seen : sum of b since `_look` ran.
     """
 
     def __init__(self, system: System, s: Array, y: Array, settings: FlowSettings, by: Steps) -> None:

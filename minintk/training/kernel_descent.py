@@ -135,7 +135,7 @@ class FromKernel(Model):
 
 
 class InCoefficients(Jacobian):
-    """The Jacobian of f in the metric K: on the rows `at`, J v = K v and J' u = u, so that J J' dL/df = K dL/df."""
+    """The Jacobian df/da on the rows `at`: J v = K v.  J' u = u is its adjoint for the product v' K w.  J J' = K."""
 
     def __init__(self, model: FromKernel, theta: Array, x: Array) -> None:
         self.model, self.size, self.like = model, model.size, theta

@@ -227,7 +227,7 @@ class _Margin(Loss):
 class Hinge(_Margin):
     """L = 1/(alpha^2 N) sum_n max(0, 1 - y_n f_n),   dL/df = -y / (alpha^2 N) if y f < 1, else 0.
 
-    It requires one output and y = -1 or 1.  With ``Centred(net, theta0, alpha)``, it is the loss of Geiger et al. 2020,
+    The loss requires one output and y = -1 or 1.  For ``Centred(net, theta0, alpha)``, L is that of Geiger et al. 2020,
     eq. (5).  The initial df/dt is then the same for every alpha.  A flow ends when every margin y f is at least 1.
 
     >>> import numpy as np

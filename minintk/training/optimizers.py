@@ -235,7 +235,7 @@ class Adam(Optimizer):
     def step(self, theta: Array, gradient: Array, memory: Array, scales: Array | None) -> None:
         lr, b1, b2, k = self.rate, float(self.b1), float(self.b2), self.k
         root = sqrt(1 - b2**k)
-        rate, eps = lr * root / (1 - b1**k), float(self.eps) * root  # so that the step is m / (sqrt(r) + eps)
+        rate, eps = lr * root / (1 - b1**k), float(self.eps) * root  # so that the step is rate m / (sqrt(r) + eps)
         xp = array_namespace(theta)
 
         def work(at: slice) -> None:

@@ -194,7 +194,7 @@ class Descent:
         self._check_every = 1 if on_host(xp) else 50  # reading the loss waits for the GPU
 
     def state(self, copy: bool = False) -> State:
-        """Return the current state.  Without `copy`, `advance` will overwrite its arrays."""
+        """Return the current state.  Without `copy`, `advance` will overwrite the state's arrays."""
         theta, memory = (own(a) if copy and a is not None else a for a in (self.theta, self.memory))
         return State(self.step, theta, memory, self.batches.state(self.step), self.model.anchors())
 
@@ -208,7 +208,7 @@ class Descent:
         self.batches.restore(state.rng)
 
     def advance(self, *, learn: bool = True, check: bool = False) -> tuple[Array, Array]:
-        """Return (f, loss) on the next batch, ([E], B, C) and () or (E,), and take one step if `learn`.
+        """Return (f, loss) on the next batch of B examples, ([E], B, C) and () or (E,).  Take one step if `learn`.
 
         Raises FloatingPointError if the loss is not finite.  A loss on a GPU is read every 50 steps, or if `check`.
         """
@@ -263,7 +263,7 @@ class Descent:
 
 
 def check_state(state: State, theta: Array, memory: Array | None, anchors: Mapping[str, Array]) -> None:
-    """Raise TypeError unless `state` is a State, ValueError unless its shapes and theta's dtype fit the run."""
+    """Raise TypeError unless `state` is a State, and ValueError unless its shapes and theta's dtype fit the run."""
     if not isinstance(state, State):
         raise TypeError(f"resume expects the state of a snapshot or a moment, snap.state, got {state!r}")
     expected = _form(theta, memory, anchors)
@@ -272,7 +272,7 @@ def check_state(state: State, theta: Array, memory: Array | None, anchors: Mappi
 
 
 def _form(theta: Array, memory: Array | None, anchors: Mapping[str, Array]) -> str:
-    """Return the shapes of a state's arrays and theta's dtype as text.  Omit E for anchors: members can share one."""
+    """Return the shapes of a state's arrays and theta's dtype as text.  Omit axis E of anchors: it can be absent."""
     momentum = "no momentum" if memory is None else f"momentum {tuple(memory.shape)}"
     others = {name: tuple(a.shape[a.shape[:1] == theta.shape[:-1] :]) for name, a in sorted(anchors.items())}
     return f"theta {tuple(theta.shape)} {theta.dtype} and {momentum}" + (f", anchors {others}" if others else "")
@@ -294,13 +294,13 @@ def warn_if_unstable(run: Descent, stacklevel: int = 3) -> None:
 
     Full-batch descent diverges for lr > reach N / (c lambda_max).  lambda_max is the largest eigenvalue of J S J',
     `reach` is 2 (1 + momentum) for heavy ball, c is the loss's curvature (1 for mn.mse).  In a direction in which the
-    curvature has mean lambda and, over batches of b examples, variance lambda s, descent is stable (mean square) up to
+    curvature has mean lambda, and variance lambda s over batches of b examples, descent is stable (mean square) up to
 
         1 / lr = c (lambda / reach + s / (2 (1 - momentum))),    s = (k - lambda) (1/b - 1/N),    k = mean |J_n|^2
 
-    at the worst lambda from 0 to lambda_max / N.  J_n is the Jacobian at example n.  One batch and 3 Lanczos
-    steps (more above half the rate) estimate lambda_max, and up to 4 of its examples estimate k.  If b < N, we warn
-    above 1.5 times this rate: linearised networks diverged at .8 to 1.5 times it (b = 2 to 32, momentum 0 and .9).
+    at the worst lambda from 0 to lambda_max / N.  J_n is the Jacobian at example n.  One batch and 3 Lanczos steps, or
+    more if lr is above half the bound, estimate lambda_max.  Up to 4 examples of this batch estimate k.  For b < N, we
+    warn above 1.5 times the bound: linearised networks diverged at .8 to 1.5 times it (b = 2 to 32, momentum 0 and .9).
     """
     curvature, batches, reach = run.loss.curvature, run.batches, run.optimizer.reach
     full, lr = batches.size == batches.x.shape[0], rate(run.optimizer.lr, 0)
@@ -319,7 +319,7 @@ def warn_if_unstable(run: Descent, stacklevel: int = 3) -> None:
 
 
 def _inverse_rate(run: Descent, reach: float, clear: float) -> float:
-    """Return the largest lambda / reach + s / (2 (1 - momentum)) over members and lambda, approximate below `clear`."""
+    """Return the largest 1 / (c lr) of `warn_if_unstable` over members and lambda.  It is approximate below `clear`."""
     b, N, m = run.batches.size, run.batches.x.shape[0], float(getattr(run.optimizer, "momentum", 0.0))
     x = run.batches.x if b == N else run.batches.x[to_library(np.arange(b) * N // b, array_namespace(run.theta))]
 

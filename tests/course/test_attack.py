@@ -19,7 +19,7 @@ SAMPLE = ("with_realpath_patched", "from_the_root", "by_fork_exec_itself", "memo
           "names_in_the_frames", "renames_onto_the_victim", "kills_the_parent_by_a_descriptor",
           "watching_the_folder", "more_than_its_limits_by_the_c_library", "signals_the_parent_by_a_pipe")  # fmt: skip
 LIMITED = {"names_in_the_frames", "files_left_open"}
-"""Attacks that read only frames and open files of the worker's own process. Only the whole wall stops them."""
+"""Attacks that only read frames and open files of the worker's process. The system's part of the wall allows this."""
 
 
 OF_ROOT = {"by_a_device_of_its_own", "by_a_cloned_mount", "by_a_file_that_stays"}
@@ -41,7 +41,7 @@ def test_an_attempt_gets_nothing(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in ALL if name not in LIMITED])
 def test_the_kernels_part_alone_stops_it_and_nothing_does_without(name: str) -> None:
-    """Each attack fails if only the operating system's part of the wall is up, and succeeds if there is no wall."""
+    """Each attack fails if only the system's part of the wall is up. It succeeds without a wall (OF_ROOT: as root)."""
     assert attacks.attempt(name, ALL[name], "kernel") == ""
     if name not in OF_ROOT or os.geteuid() == 0:
         assert attacks.attempt(name, ALL[name], "none") != ""

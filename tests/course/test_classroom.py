@@ -59,7 +59,7 @@ def test_a_class_becomes_one_table(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_a_class_is_graded_in_the_variants_it_was_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Building and grading refuse variants of a kind that was not handed out. Otherwise, right answers lose points."""
+    """Building and grading refuse variants of a kind that was not handed out, as right answers would lose points."""
     secret, names = tmp_path / "secret.txt", tmp_path / "names.txt"
     secret.write_text("a secret")
     names.write_text("ada")
@@ -80,7 +80,7 @@ def test_a_class_is_graded_in_the_variants_it_was_given(tmp_path: Path, capsys: 
 
 
 def thirty(folder: Path, place: Path, secret: str) -> dict[str, float | None]:
-    """Write thirty students' hand-ins. Return {student: expected points, or None if only some points are expected}."""
+    """Write thirty students' hand-ins. Return {student: expected points, or None for a number between 0 and 100}."""
     assignment, solution = load(folder), (folder / "solution.py").read_text(encoding="utf-8")
     place.mkdir()
     points: dict[str, float | None] = {}

@@ -20,13 +20,13 @@ SAME = {
 }
 """Exercises whose answers can be equal for two students, namely if their layouts and conventions agree.
 
-In hw3, the gain cancels in the quotient "experiment". In hw5, the laws are exponents."""
+In hw3, the gain cancels in the quotient "experiment". In hw5, the laws are exponents, which no variant changes."""
 
 HALF = {
     "hw1": {"network", "weights used twice"},
     "hw3": {"kernels", "kernels on hard inputs", "deep", "measurement"},
 }
-"""Exercises that earn half because the grader replaces the first function, which contains the neighbour's numbers."""
+"""Exercises that earn half of their points, as the grader replaces the function with the neighbour's numbers."""
 
 
 def graded(folder: Path, text: str, seed: str) -> Grade:

@@ -3,7 +3,7 @@
     python3 make.py python -m tests.kit.fuzz 100000 [seed]
 
 Each file is a real file from `hostile.KINDS` in which some bits are flipped, bytes are deleted or repeated, the end is
-cut off, or numbers of LARGE are written. The script prints all outcomes. It exits with 1 unless all are right.
+cut off, or numbers of LARGE are written. The script prints the count of each outcome, and exits with 1 if one is wrong.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LARGE = b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\0\0\0\x80", b"999999999", b
 """Bytes that, read as a size, make a reader request too much memory, or too little."""
 
 MEASURED = 50
-"""Number of files of which one is read with traced memory, because reading takes five times as long when traced."""
+"""One of this many files is read with traced memory, because reading takes five times as long if memory is traced."""
 
 
 def damaged(content: bytes, draw: random.Random) -> bytes:

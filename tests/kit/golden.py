@@ -2,8 +2,8 @@
 
     python3 make.py python tests/kit/golden.py        recomputes these values, and compares them
 
-Unless noted otherwise, neural-tangents 0.6.5 computed each number first, in float64, and it is given with ten decimals.
-The functions below recompute it with mpmath in DIGITS digits, or in extended precision if they call `image_kernels`.
+Unless noted otherwise, neural-tangents 0.6.5 computed the numbers first, in float64. They are given with ten decimals.
+The functions below recompute them with mpmath in DIGITS digits, or in extended precision if they call `image_kernels`.
 The formulas are given here or in `oracles_kernels` and do not use the library.
 """
 
@@ -97,7 +97,7 @@ FLOW = {"train": -0.6057559416, "test": 3.3025667395}
 """
 
 LARGEST_RATE = {0.0: 2.7075346606, 0.9: 5.1443158552}
-"""{momentum: the largest stable learning rate for the same NTK}.
+"""{momentum: the largest stable learning rate for the NTK of `dense_erf_dense`}.
 
 As in FLOW, neural-tangents' loss is 1/(2 N C) sum (f - y)^2."""
 
@@ -139,8 +139,8 @@ NETWORK = {
     "linearised, moved": 0.2066910175,
     "f, moved": 0.2080647068,
 }
-"""Entries and sums for the network D5(1.5, .1) - erf - D2(1.2, .05) on XF1. theta consists of sines and cosines.
-"moved": at theta + 0.1."""
+"""Entries and sums for Dense(5) with w_std 1.5 and b_std .1, erf, and Dense(2) with 1.2 and .05, on XF1. theta consists
+of sines and cosines. "moved": at theta + 0.1."""
 
 CONVOLUTIONAL = {"f": 0.2002681969, "full[0, 0, 0, 0]": 0.0229031781, "full": 0.1918710217}
 """Entries and sums as in NETWORK, for two convolutions with ReLU, GlobalAvgPool and Dense, on the images XI1."""
@@ -208,7 +208,7 @@ def images(name: str) -> list[float]:
 
 
 def dense_erf_dense() -> tuple[Any, Any]:
-    """Return the NNGP and the NTK of D(1.5, .05) - erf - D(1.5, .05) on XF1, XF2, as (5, 5) matrices."""
+    """Return the NNGP and the NTK, (5, 5), of Dense-erf-Dense with w_std 1.5 and b_std .05, on XF1 and XF2."""
     spec = chain(mn.Erf(), w_std=1.5, b_std=0.05)
     k, t = (mp.matrix(filled(rows).tolist()) for rows in exact_kernels(spec, np.concatenate([XF1, XF2])))
     return k, t

@@ -31,11 +31,11 @@ CLIPPED: list[tuple[mn.spec.Activation, float, float, float, float, float]] = [
     (more.Hardtanh(-0.5, 2.0), 30.0, 0.1, 0.7, 0.641791658667125299, 0.170266422725024197),
     (more.Hardtanh(0.5, 2.0), 1.0, 1.0, 0.25, 0.0727900915350203748, 0.131807821715046187),
 ]
-"""Rows (phi, q, q', p, p', E phi'(u) phi'(u')). `clipped_dual` computed the last two. p = (1 - correlation) / 2."""
+"""Rows (phi, q, q', p, p', E phi'(u) phi'(u')). The last two are from `clipped_dual`. p = (1 - correlation) / 2."""
 
 
 def clipped_dual(phi: mn.spec.Activation, q: float, q2: float, p: float) -> tuple[Any, Any]:
-    """Return p' and E phi'(u) phi'(u') by integrals over u. E[phi(u') | u] is in closed form."""
+    """Return p' and E phi'(u) phi'(u') by integrals over u. E[phi(u') | u] has a closed form."""
     kinks = [mp.mpf(t) for t in pointwise(phi).kinks]
     low, high = (pointwise(phi).phi(np, np.array(t)).item() for t in pointwise(phi).kinks)
     slope = (mp.mpf(high) - mp.mpf(low)) / (kinks[1] - kinks[0])

@@ -199,7 +199,7 @@ def working(frame: FrameType) -> bool:
 
 
 def guest_inside(host: Host, right: str, guests: dict[str, tuple[Host, str]], k: int) -> int:
-    """Call all guests at line k of the host, which may be a clean-up block, and check results and state.
+    """Call all guests at the host's k-th line, which may lie in a clean-up block, and check results and state.
 
     Return the number of lines counted: k, or less if the host has fewer lines.
     """

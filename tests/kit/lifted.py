@@ -40,7 +40,7 @@ MODELS = {"images": (images, LIFTED), "more_images": (more_images, LIFTED_MORE)}
 
 
 def sines(state: dict[str, Any], dtype: str = "float64") -> dict[str, Host]:
-    """Return tensors from a formula: weights up to 2 / sqrt(fan-in), biases up to 2, scales and variances near 1."""
+    """Return tensors from a formula: |W| <= 2 / sqrt(fan-in), |b| <= 2, and scales and variances from 1/2 to 3/2."""
     found = dict[str, Host]()
     for k, (name, a) in enumerate(state.items()):
         wave = np.sin(np.arange(float(np.prod(a.shape))) ** 2 * 0.37 + k).reshape(a.shape)
@@ -69,7 +69,7 @@ def loaded(model: Any, dtype: str = "float64") -> tuple[Any, dict[str, Host]]:
 
 
 def check_recorded(dtype: str = "float64", digits: float = 1e-12, name: str = "images") -> None:
-    """Check that the outputs f and the gradients of sum(f u), with axes in torch's order, equal torch's results."""
+    """Check that f and weighted sums of the gradients of sum(f u), axes in torch's order, equal torch's results."""
     make, recorded = MODELS[name]
     model, state = loaded(make(torch_standin.nn), dtype)
     net, theta = mn.lift(model, (15, 16, 3), check=False)

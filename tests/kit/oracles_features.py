@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 
 
 def drawn(W: DeferredGaussian, rng: np.random.Generator) -> Array:
-    """Draw a whole matrix W that agrees with all products that W has returned. The other components are N(0, 1)."""
+    """Draw a whole matrix that agrees with all products that the deferred W has returned, and is N(0, 1) otherwise."""
     outside_q, outside_p = (np.eye(len(a)) - a @ a.T for a in (np.asarray(W.Q), np.asarray(W.P)))
     rest = outside_p @ rng.standard_normal((len(W.P), len(W.Q))) @ outside_q
     return np.asarray(W.WQ @ W.Q.T + W.P @ W.WtP.T @ outside_q + rest)

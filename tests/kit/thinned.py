@@ -24,6 +24,6 @@ def thinned(cases: Iterable[Any], every: int = 3) -> list[Any]:
 def few(count: int) -> int:
     """Return the number of random examples to draw.
 
-    The number is `count` by default. `make.py test-all` multiplies `count` by the factor of max_examples.
+    The number is `count` by default. `make.py test-all` multiplies `count` and max_examples by the same factor.
     """
     return count * settings().max_examples // settings.get_profile("fixed").max_examples

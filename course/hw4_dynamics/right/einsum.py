@@ -1,4 +1,4 @@
-"""Write most formulas as sums over eigenvectors, by einsum; the covariance of the last layer by its own formula."""
+"""Write most formulas as einsums over eigenvectors. The covariance has its own formula if the last layer is trained."""
 
 import numpy as np
 from variant import layout, loss, trained

@@ -1,4 +1,4 @@
-"""Compute one eigenvector after the other, and one output after the other."""
+"""Use one eigenvector at a time, and compute one output at a time."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Compute one example at a time, and one number at a time if that is short."""
+"""Compute one example at a time, and one number at a time in short formulas."""
 
 import math
 

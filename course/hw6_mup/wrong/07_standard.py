@@ -2,5 +2,5 @@
 # variant: convention = plain
 
 
-def table():  # as in every library that ignores muP
+def table():  # as in libraries that ignore muP
     return {"input": (0, 0, 0), "hidden": (0, 0.5, 0), "output": (0, 0.5, 0)}

@@ -10,7 +10,7 @@ import minintk as mn
 
 
 def relu(n: int, depth: int = 1) -> mn.Sequential:
-    """Return a ReLU network's spec with hidden weights of variance 2, so that its hidden layers have equal variance."""
+    """Return the spec of a ReLU network with w_std^2 = 2, for which E f^2 = 1 at x = 1 and at any depth."""
     hidden = [layer for _ in range(depth) for layer in (mn.Dense(n, w_std=2**0.5), mn.ReLU())]
     return mn.Sequential(*hidden, mn.Dense(1))
 

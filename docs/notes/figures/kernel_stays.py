@@ -14,7 +14,7 @@ WIDTHS, SEEDS, TIMES = (64, 128, 256, 512, 1024), 12, np.geomspace(0.5, 40, 10)
 
 
 def digits(N: int = 16) -> tuple[Host, Host]:
-    """Return N digits as d = 8 principal components on the sphere |x|^2 = d, with labels +-1 for even and odd."""
+    """Return (x, y): N digits, their first d = 8 principal components scaled to |x|^2 = d, and the parities +-1."""
     return mn.datasets.digits().pca(8).on_sphere().subset(N, np.random.default_rng(0)).parity()
 
 

@@ -33,7 +33,7 @@ def start(net: mn.Network, n: int) -> Host:
 
 
 def task(N: int = 32) -> tuple[Host, Host]:
-    """Return N digits on the sphere |x|^2 = d, with labels +-1 for even and odd."""
+    """Return N digits on the sphere |x|^2 = d, and labels, +1 for even and -1 for odd digits."""
     return mn.datasets.digits().on_sphere().subset(N, np.random.default_rng(0)).flat().parity()
 
 

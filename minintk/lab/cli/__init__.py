@@ -2,7 +2,7 @@
 
     options     declares commands, their options and exit statuses
     terminal    prints the output of commands
-    sweeps, single, grading: define the commands; each is a function with its options above it
+    sweeps, single, grading: define the commands; each command is a function with its options above it
     main        parses the command line, runs one command, and handles its errors
 
 Commands import modules such as rich only when they run, so that `minintk --help` is fast.

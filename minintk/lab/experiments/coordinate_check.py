@@ -1,15 +1,15 @@
 """Check that the size of features and of their changes does not depend on the width or the depth.
 
-Networks of increasing width are trained for a few steps.  Four sizes are measured for each layer:
+Networks of increasing width are trained for a few steps.  Two sizes are measured for each layer, two for each tensor:
 
     |h|     root mean square of a layer's outputs after the last step
     |dh|    root mean square of their change since the start              feature learning: of order one
-    |W|     initial spectral norm, divided by that of spectral muP with w_std = 1   (`minintk.diagnostics.weight_norms`)
+    |W|     initial spectral norm of a tensor, divided by that of spectral muP with w_std = 1 (see `weight_norms`)
     |dW|    spectral norm of the first step, divided by that of spectral muP and, for gradient descent, by |dL/df|
 
-Each size is fitted as A n^b at width n.  The check passes if the interval of b is within `tolerance` of 0 for |h| and
-|dh| of every layer, and not entirely outside for any |dW|.  Initial outputs of the network can be of order n^-1/2, so b
-< 0 is accepted for their |h|.  Features depend on all earlier layers, so |W| and |dW| show which layer is wrong.  |W|
+Each size is fitted as A n^b at width n.  The check passes if b's confidence interval is within `tolerance` of 0 for |h|
+and |dh| of every layer, and not entirely outside for any |dW|.  Initial outputs can be of order n^-1/2, so b < 0 is
+accepted for |h| of the outputs.  Features depend on all earlier layers, so |W| and |dW| show which layer is wrong.  |W|
 depends only on the tensor's own initial scale.  If all |W| are right, or with Adam, the first |dW| depends only on the
 tensor's own learning rate.  For gradient descent, it is divided by the size of dL/df, which multiplies all gradients.
 
@@ -50,7 +50,7 @@ GROWN = 10.0
 class Scaling:
     """The scaling with width of one quantity of a layer (h, dh) or a tensor (W, dW): its values, fit and verdict.
 
-    values[i] : (S,) at widths[i].  fit : None if a value is zero.  at_most : True if a negative exponent also passes.
+    values[i] : (S,) for S seeds at widths[i].  fit : None if a value is 0.  at_most : True if exponents < 0 also pass.
     curves[i] : (S, steps + 1), the values after every step, for h and dh only.
     verdict : "pass" if the whole interval of the exponent is within `tolerance` of 0, "fail" if no part of it is.
     """

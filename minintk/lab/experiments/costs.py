@@ -14,7 +14,7 @@ SCATTER, DOUBT = 0.2, 1.0
 class Costs:
     """A model c prod_k size_k^p_k of the seconds per call, fitted by ridge regression in log seconds, with a prior.
 
-    calls : the arguments of each call.  members : the number of runs that each call makes together.
+    calls : the arguments of each call.  members : the number of runs in each call.
 
     >>> costs = Costs([{"width": 10}, {"width": 20}, {"width": 40}], [1, 1, 1])
     >>> round(costs.ended(0, 3.0), 6)                             # of 1 + 4 + 16 parts, by the square of the width

@@ -28,7 +28,7 @@ ENSEMBLE_BYTES = 2**31
 def networks(
     spec_of_width: Any, x: Array, widths: Any, parametrization: Parametrization | None
 ) -> tuple[tuple[int, ...], list[Network]]:
-    """Return the widths and one network per width.  Raise an error for invalid widths or equal sizes of theta."""
+    """Return the widths and one network per width.  Raise an error for invalid widths or networks of equal size."""
     if not callable(spec_of_width):
         raise TypeError(f"spec_of_width expects a function, width -> spec, got {spec_of_width!r}")
     check_floating("x", x)
@@ -113,7 +113,7 @@ def measure(
     net: Network, theta: Array, x: Array, y: Array, loss: Loss, optimizer: Optimizer, steps: int,
     variable: str, width: int,
 ) -> dict[tuple[Quantity, str], Host]:  # fmt: skip
-    """Train all members, and return {(quantity, name): sizes}, each (E,) or, after every step, (E, steps + 1)."""
+    """Train all members, and return {(quantity, name): sizes}, (E, steps + 1) for h and dh, (E,) for the others."""
     run = Descent(net, theta, x, y, loss, optimizer, steps)
     xp, before, f, curves = array_namespace(theta), trace(net, theta, x), net(theta, x), []
     grown = moved = theta

@@ -158,7 +158,7 @@ def data(name: str, flat: bool = False) -> tuple[Dataset, Dataset]:
 
 
 def images(name: str | Path, split: Literal["train", "test"] = "train", dtype: Any = np.float64) -> Dataset:
-    """Load MNIST or CIFAR-10.  name : "mnist", "cifar10", or their folder.  Raise FileNotFoundError for other names."""
+    """Load MNIST or CIFAR-10.  name : "mnist", "cifar10" or a folder with the files; else raise FileNotFoundError."""
     readers = {"mnist": datasets.mnist, "cifar10": datasets.cifar10}
     if name in readers:
         return readers[str(name)](split=split, dtype=dtype)

@@ -44,7 +44,7 @@ def kernel_of(moment: mn.Moment) -> Array:
 def tensors_of(system: Hierarchy) -> tuple[Array, Array, Array]:
     """Return Theta, O3 and O4 as the contractions use them, with all points as training points.
 
-    As in `Hierarchy`, the kernel is Theta - O3.s + Q(s, s) / 2 + Xi. O4_..cd is Q(e_c, e_d) + Xi' at r = e_c, s = e_d.
+    As in `Hierarchy`, the kernel is Theta - O3.s + Q(s, s) / 2 + Xi. At r = e_c, s = e_d, O4_..cd = Q(r, s) + dXi/dt.
     """
     m, f = system.size, np.zeros(system.size)
     unit, none = np.eye(m), np.zeros(m * m)

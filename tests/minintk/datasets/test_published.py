@@ -235,7 +235,7 @@ HUGE = (
     ids=["a dictionary a byte", "one tuple, called a thousand times", "a shape of twenty thousand large numbers"],
 )
 def test_small_pickles_take_neither_memory_nor_time(tmp_path: Path, content: bytes, says: str) -> None:
-    """Pickles that need 70 or 80 times their size are refused, as is a shape whose product would take over a minute."""
+    """Pickles that need 70 or 80 times their size, or a minute for the product of a shape's numbers, are refused."""
     (tmp_path / "test_batch").write_bytes(content)
     with pytest.raises(ValueError, match=says):
         cifar10(tmp_path, "test")

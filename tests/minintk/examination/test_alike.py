@@ -84,7 +84,7 @@ def outputs(net: mn.Network) -> float:
 
 @pytest.mark.parametrize("how", [mn.PyTorch(), mn.Standard(), mn.SpectralMuP(), mn.MeanField()])
 def test_the_same_start_in_another_parametrization(how: Any) -> None:
-    """Weights and outputs keep their sizes. Except for Standard, outputs of the unchanged spec in NTK are larger."""
+    """Weights and outputs keep their sizes. The same spec in NTK would have larger outputs, except for Standard."""
     branch = mn.Sequential(mn.Dense(20, b_std=1.0), mn.Tanh())
     spec = mn.Sequential(mn.Dense(20, b_std=1.0), mn.Tanh(), mn.Residual(branch, shortcut=mn.Dense(20)), mn.Dense(3))
     net = mn.Network(spec, (6,), how)

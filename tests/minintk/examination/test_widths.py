@@ -96,7 +96,7 @@ def test_gaps_fall_with_the_width_in_the_ntk_parametrization() -> None:
 
 
 def test_widths_in_another_parametrization_are_of_networks_that_start_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PyTorch() draws biases with standard deviation 1 / sqrt(3 n).
+    """PyTorch() draws biases with standard deviation 1 / sqrt(3 fan_in).
 
     The planted error is the same spec in NTK(), where biases have standard deviation 1.
     """

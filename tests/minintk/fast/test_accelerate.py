@@ -69,7 +69,7 @@ def test_convolutional(case: Case) -> None:
 
 @pytest.mark.parametrize("what", ["patches", "gathered", "shares"])
 def test_a_wrong_fast_path_is_refused(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`check_door` fails if patches are shifted by one entry, a transform is wrong, or part of the batch is omitted."""
+    """`check_door` fails if patches are shifted by one entry, `Gather` flips the weights, or examples are omitted."""
     from minintk.fast.gather import Gather
     from minintk.fast.patches import Patches
     from minintk.fast.split_batch import SplitBatchJacobian

@@ -136,7 +136,7 @@ def test_gradients_of_each_example_and_output_are_compiled_too(monkeypatch: pyte
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("lead", [(), (2,), (0,)])
 def test_cotangents_may_be_several_or_none(way: str, lead: tuple[int, ...]) -> None:
-    """J' u for cotangents u : (K, N, C), K = 0 included, equals that of the plain convolution."""
+    """J' u for cotangents u : (N, C) or (K, N, C), K = 0 included, equals that of the plain convolution."""
     spec, x = mn.Sequential(mn.Conv2d(16, 3), mn.Conv2d(16, 3, stride=2), mn.Flatten()), np.ones((2, 6, 6, 16))
     with shut():
         plain = mn.Network(spec, (6, 6, 16))
@@ -201,7 +201,7 @@ def test_float32_is_as_exact_as_the_plain_convolution(way: str) -> None:
 
 
 def test_sums_of_columns_are_as_exact_as_pairwise_ones() -> None:
-    """`column_sums` errs less than twice as much as pairwise sums do. Sequential sums err over 20 times as much."""
+    """`column_sums` errs less than twice as much as pairwise sums, and sequential sums over 20 times as much."""
     loops: Any = pytest.importorskip("minintk.fast.numba_loops")
     a = np.random.default_rng(0).random((200_000, 8), dtype=np.float32)
     zero, total = np.zeros(8, np.float32), np.zeros((2, 8))

@@ -73,7 +73,7 @@ def test_the_reordered_layers_are_the_layers(net: mn.Network, ensemble: int | No
 
 
 def test_what_is_reordered() -> None:
-    """ReLU moves behind the pooling. Other activations are not moved, nor are any layers that compute kernels."""
+    """ReLU moves behind the pooling. Other activations are not moved, nor is any layer of the chain for kernels."""
 
     def kinds(net: mn.Network, where: str) -> list[str]:
         return [

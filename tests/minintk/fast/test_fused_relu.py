@@ -150,7 +150,7 @@ def test_infinite_numbers_that_relu_stops_send_nothing_back() -> None:
 
 
 def test_a_cotangent_is_not_written_to() -> None:
-    """The pass that computes dx may overwrite the gradient of the pre-activations, but not the cotangent u."""
+    """The pass that computes dx may overwrite the gradient with respect to the rectified images z, but not u."""
     spec, shape, _ = NETWORKS["residual"]
     net, x, right = mn.Network(spec, shape), RNG(2).standard_normal((5, *shape)), RectifiedJacobian.vjp
 

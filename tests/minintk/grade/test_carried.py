@@ -1,4 +1,4 @@
-"""Test errors carried forward: later functions earn half when the solution's functions replace wrong ones."""
+"""Test errors carried forward: later exercises earn half if the solution's functions replace wrong functions."""
 
 from pathlib import Path
 from typing import Any

@@ -71,7 +71,7 @@ def angles(x: Array, clip: bool) -> Array:
 
 
 def test_code_without_a_clip_fails_for_every_seed() -> None:
-    """For each of 100 seeds, the pool contains an input whose cosine rounds above 1, so arccos without a clip fails."""
+    """For each of 100 seeds, arccos without a clip fails on an input of the pool, because a cosine rounds above 1."""
     for seed in range(100):
         titled = dict(hard_inputs(np.random.default_rng(seed)))
         pool = [x for title, x in titled.items() if not title.startswith(("zero", "ties"))]
@@ -118,7 +118,7 @@ def test_right_verdicts_are_the_rule() -> None:
 
 
 def test_each_look_spends_half_of_what_is_left() -> None:
-    """The error levels of all looks sum to less than the total level.
+    """The first three looks have 1/2, 1/4 and 1/8 of the total level, so all levels sum to less than the total.
 
     With the full level at each of four looks, the sum would be four times the level.
     """

@@ -57,7 +57,7 @@ def said(home: Path) -> subprocess.CompletedProcess[str]:
 def test_another_distribution_on_top_is_named_with_the_remedy(tmp_path: Path) -> None:
     """The doctor reports a foreign wheel that is unpacked over minintk's files.
 
-    The doctor is also right before the wheel is unpacked and after its removal.
+    Nothing is reported before the wheel is unpacked. After its removal, the missing file is reported.
     """
     home = installed(tmp_path / "site")
     assert mn.other_analytic(home) is None
@@ -151,7 +151,7 @@ for dtype in ("f4", "f8"):
 
 @pytest.mark.slow
 def test_nothing_is_left_to_compile_after_the_doctor(tmp_path: Path) -> None:
-    """Training and the NNGP and NTK of images compile loops in a new folder, but not after `doctor --compile`."""
+    """Training and kernels of images compile loops in a new folder, but compile none after `doctor --compile`."""
     pytest.importorskip("numba")
 
     def run(*args: str, folder: str) -> subprocess.CompletedProcess[str]:

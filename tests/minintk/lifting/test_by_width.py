@@ -57,7 +57,7 @@ def test_a_module_with_its_rates_passes() -> None:
 
 
 def test_a_module_without_them_fails_and_its_tensors_are_named() -> None:
-    """With one rate for all tensors, muP's weights are blamed for their rates, torch's last for their initial size."""
+    """With equal rates, muP's first and last weights are blamed for rates, torch's last for their initial size."""
     blame = mn.coordinate_check(lambda n: module(n, RNG, True), X, Y, **CHECK).blame
     assert blame["0.W"] == blame["4.W"] == "rate"
     assert "2.W" not in blame

@@ -68,7 +68,7 @@ def test_it_is_the_block_of_the_jacobian(name: str, which: str, alpha: float | N
 @pytest.mark.parametrize("name", NETS)
 @pytest.mark.parametrize("which", PARAMS)
 def test_kernels_are_those_of_the_block(name: str, which: str) -> None:
-    """Kernels of the blocks add up to the whole kernel, with learning-rate scales and for an ensemble."""
+    """Kernels of a block equal J S J' of the block, and kernels of two blocks add up to the whole, for an ensemble."""
     net = mn.Network(NETS[name].spec, NETS[name].input_shape, mn.MeanField())
     theta, x, _ = problem(net, ensemble=2)
     params = PARAMS[which]
@@ -98,7 +98,7 @@ def test_the_linearisation_ignores_the_others(which: str) -> None:
 @pytest.mark.parametrize("optimizer", [mn.SGD(0.05, 0.9, weight_decay=0.1), mn.Adam(0.01, weight_decay=0.1)])
 @pytest.mark.parametrize("which", PARAMS)
 def test_training_moves_only_them(optimizer: Any, which: str) -> None:
-    """Other parameters stay fixed even under weight decay.
+    """Parameters that are not chosen stay fixed even under weight decay.
 
     Linearising only the trained parameters gives the same weights as linearising all.
     """

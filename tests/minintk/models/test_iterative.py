@@ -15,7 +15,7 @@ NET = mn.Network(mn.Sequential(mn.Dense(2000), mn.Dense(1)), (1,))
 
 
 def survives(theta0: mn.Array, K: float, lr_times_curvature: float) -> bool:
-    """True if the loss vanishes in 200 periods of K steps (200 steps if K = inf). For mse, curvature is the kernel."""
+    """True if 200 periods of K steps (200 steps if K = inf) bring the loss below 1e-6. The curvature is the NTK."""
     model = mn.IterativelyLinearized(NET, theta0, K)
     sgd = mn.SGD(lr=lr_times_curvature / float(mn.ntk(NET, theta0, X)[0, 0]))
     steps = 200 if inf == K else 200 * int(K)

@@ -172,7 +172,7 @@ def test_a_jacobian_from_outside_has_all_maps(ensemble: int | None) -> None:
 
 
 def test_a_trace_by_maps_holds_no_full_kernel() -> None:
-    """The default `contract` takes 8 N M bytes for traces. Full blocks took 2 C^2 times as many bytes."""
+    """The default `contract` allocates less than 8 N^2 C bytes for a trace. Full blocks took 16 N^2 C^2."""
     N, C = 40, 20
     net = mn.Network(mn.Dense(C), (3,))
     theta, x = net.init(np.random.default_rng(0)), np.random.default_rng(1).standard_normal((N, 3))

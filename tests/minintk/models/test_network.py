@@ -184,7 +184,7 @@ def test_a_large_sum_is_no_infinity() -> None:
     ids=["vectors", "images", "no weights first"],
 )
 def test_what_each_layer_gives(spec: mn.Sequential, shape: tuple[int, ...], ensemble: int | None) -> None:
-    """There is one output per layer. Its entries are those of the output of a network that ends with the layer."""
+    """`layer_outputs` has one array per layer, which equals the output of a network that ends with this layer."""
     net = mn.Network(spec, shape)
     rng = np.random.default_rng(0)
     theta, x = net.init(rng, ensemble=ensemble), rng.standard_normal((5, *shape))

@@ -205,7 +205,7 @@ def test_expansions_nest(wrap: Any) -> None:
 
 
 def test_a_network_of_pieces_is_its_own_polynomial() -> None:
-    """Up to a kink, a network of L layers with ReLU or Abs has degree L in t: order L is exact, L - 1 is not."""
+    """Before a kink, f of L layers with ReLU or Abs has degree L in theta: order L is exact, order L - 1 is not."""
     net = mn.Network(mn.Sequential(mn.Dense(6), mn.ReLU(), mn.Dense(6), mn.Abs(), mn.Dense(2)), (3,))
     rng = np.random.default_rng(0)
     theta0, x = net.init(rng), rng.standard_normal((4, 3))

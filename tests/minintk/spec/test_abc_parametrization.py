@@ -161,7 +161,7 @@ def test_adam_takes_its_own_scales() -> None:
 
 @pytest.mark.parametrize("parametrization", [mn.SpectralMuP(), mn.MeanField(), MUP], ids=repr)
 def test_the_analytic_kernel_is_that_of_the_start(parametrization: Parametrization) -> None:
-    """With one hidden ReLU layer, E f f' = K(x, x') and E J S J' = Theta at every n. The z-scores use 2000 networks."""
+    """E f f' = K(x, x') and E J S J' = Theta for a hidden layer of 40 ReLUs. The z-scores use 2000 networks."""
     spec = mn.Sequential(mn.Dense(40, w_std=1.3), mn.ReLU(), mn.Dense(1, w_std=1.7))
     x = np.random.default_rng(0).standard_normal((3, 5))
     net = mn.Network(spec, (5,), parametrization)

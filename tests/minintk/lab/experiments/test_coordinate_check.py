@@ -103,7 +103,7 @@ def test_spectral_descent_passes_from_a_start_of_spectral_mup() -> None:
 
 
 def test_equivalent_parametrizations_have_one_check() -> None:
-    """Equivalent parametrizations give the same values up to float32 rounding."""
+    """Equivalent parametrizations give the same values up to float32 rounding and the errors of estimated norms."""
     mup = mn.ABC((-0.5, 0, 0.5), (0.5, 0.5, 0.5), (0, 0, 0))
     spec = named.spec_of_width("mlp", 10, 2)
     one, two = (check(spec, parametrization=p, seeds=2, widths=(64, 128)) for p in (mup, mup.shifted(0.3, -0.5, 0.2)))
@@ -278,7 +278,7 @@ class Shallow(Parametrization):
 def test_features_keep_their_size_as_the_depth_grows(optimizer: mn.training.optimizers.Optimizer) -> None:
     """Features keep their size with 2 to 16 residual branches.
 
-    With rates of spectral muP for the width alone, the check fails and names the branches.
+    With rates of spectral muP for the width alone, the check fails and names weights in branches.
     """
 
     def spec(L: int) -> mn.spec.Layer:

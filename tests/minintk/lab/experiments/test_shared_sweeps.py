@@ -56,7 +56,7 @@ def test_without_claims_the_calls_would_be_repeated(tmp_path: Path, monkeypatch:
         return mn.sweep(spy, {"a": range(6)}, store=tmp_path)
 
     monkeypatch.setattr(locks, "claimed", lambda place: locks.Claim(place.with_name(f"{place.name} {get_ident()}")))
-    with ThreadPoolExecutor(2) as pool:  # each may also remove the other's files and cause errors
+    with ThreadPoolExecutor(2) as pool:  # each caller may also remove files of the other, which causes errors
         for future in [pool.submit(start, i) for i in range(2)]:
             future.exception()
     assert made.count(0) == 2
