@@ -9,7 +9,7 @@ are learned, is interpolated.  Intervals use Student's t.
 Width, rate, steps and depths were chosen with other seeds.  Seed 1 was run once, after the following predictions were
 written down (Schoenholz, Gilmer, Ganguli and Sohl-Dickstein 2017).  (1) The mean of depth / xi over all settings is 6
 +- 1.5.  (2) For each activation, doubling xi multiplies the number of trainable layers by at least 1.2.  (3) At a depth
-of 12 times the smaller xi, the training accuracy is higher by .2 at the edge of chaos, where xi = infinity.
+of 12 times the smaller xi, the training accuracy is higher by at least .2 at the edge of chaos.
 """
 
 from __future__ import annotations
