@@ -34,7 +34,7 @@ settings.load_profile("fixed")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Raise UsageError if the name of a test contains an address, which would differ between workers."""
+    """Raise UsageError if the name of a test contains a memory address, which differs between workers."""
     if " at 0x" in item.nodeid:
         raise pytest.UsageError(f"{item.nodeid} is named after an address: give the case an id")
 

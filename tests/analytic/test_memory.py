@@ -146,10 +146,10 @@ def test_two_hundred_other_kernels_leave_nothing() -> None:
 
 
 def test_a_small_leak_is_found() -> None:
-    """Negative control: keep an array of 4,000 numbers for every two kernels."""
+    """Negative control: the bound is exceeded if an array of 4,000 numbers is kept for every two kernels."""
     assert ratio(MANY.format(leak="rng.standard_normal(4000)")) > 1
 
 
 def test_a_call_that_takes_more_is_found() -> None:
-    """Negative control: the call allocates an extra array as large as the bound."""
+    """Negative control: the bound is exceeded if the call allocates an extra array as large as the bound."""
     assert ratio(PLANTED) > 1

@@ -59,7 +59,7 @@ def test_the_formula_on_degenerate_rows(kind: str, b_std: float) -> None:
 
 
 def images() -> Array:
-    """Return four images, of which two are equal and two opposite."""
+    """Return four images, of which two are equal and two are opposite."""
     x = np.random.default_rng(1).standard_normal((4, 4, 3, 2))
     x[2], x[3] = x[1], -x[1]
     return x
@@ -114,7 +114,7 @@ def test_networks_have_these_kernels_on_average(kind: str) -> None:
 @pytest.mark.parametrize("phis", [(mn.ReLU(), mn.ReLU()), (mn.Abs(), mn.GELU()), (mn.Erf(), mn.Sigmoid())], ids=repr)
 @pytest.mark.parametrize("on", ["vectors", "images"])
 def test_products_of_branches_with_weights_of_their_own(phis: tuple[mn.spec.Layer, ...], on: str) -> None:
-    """Branches need neither end in weights nor have mean 0, because independence is enough.
+    """Branches of a product need neither end in weights nor have mean 0, because independence is enough.
 
     Negative control: the check fails on the kernels of the branches' sum.
     """
@@ -168,9 +168,9 @@ def test_what_is_correlated_is_refused() -> None:
 
 
 def test_products_of_features_that_differ_in_variance() -> None:
-    """A product raises an error if the features of both factors differ in variance.
+    """A product raises an error if, within each of the two factors, features differ in variance.
 
-    If the features of only one factor differ, the kernel is right.
+    If features differ in variance within only one factor, the kernel is right.
     """
     sides, x = mn.Concat(dense(4, 0.0), mn.Dense(4, w_std=3.0)), inputs(3)
     pixels = mn.Sequential(mn.Conv1d(4, 1), mn.Flatten())
@@ -254,7 +254,7 @@ def test_a_second_array_has_masks_of_its_own() -> None:
 def test_masks_of_the_inputs_are_refused() -> None:
     """All neurons share the masks of the inputs, so a preactivation is a mixture of Gaussians.
 
-    At d = 2 the recursion would give 0.86, whereas networks give 0.69.
+    At d = 2, the recursion would be wrong by a quarter (0.86 instead of 0.69).
     """
     for first in (DROP, mn.Sequential(mn.Scale(2.0), DROP), mn.Sum(mn.Sequential(DROP, dense()), dense())):
         with pytest.raises(mn.UnsupportedLayer, match="Dropout of the inputs"):

@@ -37,7 +37,7 @@ R2 = 2**0.5
 
 
 def angle_error(delta: float, K: Array) -> Array:
-    """Return the error of arccos c if c = K / sqrt(q q') is replaced by c' with |c - c'| = delta.
+    """Return a bound on the error of arccos c if c = K / sqrt(q q') is replaced by c' with |c - c'| = delta.
 
     The error is 0 on the diagonal, where c is 1. In the worst case, at c = 1, |arccos c - arccos c'| <=
     (pi/2) sqrt(2 |c - c'|). Away from c = 1, the error is |c - c'| / sin a, where a = arccos c. A factor of 5 covers
@@ -54,10 +54,10 @@ def angle_error(delta: float, K: Array) -> Array:
 def bounds(spec: mn.Sequential, x: Array) -> tuple[Array, Array]:
     """Return bounds on the errors of K and Theta, (N, N), relative to sqrt(k(x, x) k(x', x')), to first order in EPS.
 
-    delta : error of the correlation. A dual adds its own rounding. For erf, arcsin and r - 4 K^2 amplify it by less
-        than 1 + 2q. A dual multiplies earlier errors by at most q E phi'^2 / E phi^2 < sqrt(1 + 2q), or by 1 for ReLU.
-    tau : error of Theta. For ReLU, (pi - a) / (2 pi) has the angle's error over pi. For erf, the error is delta (1 +
-        2q).
+    delta : error of the correlation. A dual adds its own rounding, which for erf is multiplied by less than 1 + 2q, in
+        arcsin and in (1 + 2q)(1 + 2q') - 4 K^2. A dual multiplies earlier errors by at most q E phi'^2 / E phi^2 <
+        sqrt(1 + 2q), or by 1 for ReLU.
+    tau : error of Theta. For ReLU, it is the angle's error divided by pi. For erf, it is delta (1 + 2q).
     """
     layers = textbook.chain(spec)
     delta, tau = EPS * (x.shape[1] + ROUNDINGS), np.zeros((len(x), len(x)))
@@ -175,7 +175,7 @@ def image_chains(draw: st.DrawFn, shape: tuple[int, ...] = (3, 4, 3)) -> mn.Sequ
 
 
 ERF_SPREAD = 10.0
-"""1 + 2q: pixels stay below 1 and w_std^2 at 2, so q stays below 4.5 through two convolutions."""
+"""1 + 2q: pixels are below 1 and w_std^2 is at most 2, so q stays below 4.5 through two convolutions."""
 
 
 def image_bounds(spec: mn.Sequential) -> tuple[float, float]:
@@ -313,7 +313,7 @@ def hard_rows(seed: int) -> Array:
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_theta_of_nearly_parallel_rows_keeps_half_of_its_digits(depth: int) -> None:
-    """Check the accuracies in the module's docstring against 70-digit values, relative to sqrt(k(x, x) k(x', x'))."""
+    """Check the accuracies in the textbook's docstring against 70-digit values, relative to sqrt(k(x, x) k(x', x'))."""
     hidden = depth * [mn.Dense(8, w_std=R2, b_std=0.1), mn.ReLU()]
     spec = mn.Sequential(*hidden, mn.Dense(1, w_std=R2, b_std=0.1))
     worst = {"textbook": (0.0, 0.0), "engine": (0.0, 0.0)}

@@ -208,7 +208,7 @@ def test_each_pair_of_images_is_followed_once(phi: mn.spec.Layer, selves: int) -
 
 
 def test_large_images_go_through_the_layers_pair_by_pair() -> None:
-    """Two images of 20 x 20 pixels have 160,000 pairs of pixels, which is more than a piece.
+    """Two images of 20 x 20 pixels have 160,000 pairs of pixels, which is more than a piece holds.
 
     Two pairs of images exceed the cache.
     """
@@ -250,7 +250,7 @@ def test_windows_inside_the_image_have_no_shares(pool: mn.spec.Layer, shares: bo
 
 
 def test_float32_stays_float32() -> None:
-    """Float32 images are computed in float32, because float64 takes twice the time.
+    """Kernels of float32 images are computed in float32, because float64 takes twice the time.
 
     Float64 is used only if the variances of the images differ too much and the network has biases.
     """

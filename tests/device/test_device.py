@@ -403,8 +403,8 @@ def steps_taken(model: str, ensemble: int | None, batch_size: int | None, steps:
 def test_a_training_step_does_not_wait(model: str, ensemble: int | None, batch_size: int | None) -> None:
     """Forty steps synchronise as often as twenty. An ensemble adds few launches.
 
-    In each step, one launch copies the gradients of each of the four weight matrices to their places between the
-    gradients of other layers.
+    In each step, four launches copy the gradients of the four weight matrices to their places between the gradients of
+    other layers.
     """
     few, many = (steps_taken(model, ensemble, batch_size, steps) for steps in (20, 40))
     assert many.synchronisations == few.synchronisations
@@ -433,7 +433,7 @@ def test_kernels_wait_for_their_inputs_only() -> None:
 
 
 def test_a_product_is_written_where_it_belongs(xp: Any) -> None:
-    """A product written to a contiguous array takes one launch. For a view with gaps, it takes a product and a copy."""
+    """A product into a contiguous array takes one launch. A product into a view with gaps takes two, one for a copy."""
     a, b = (to_library(array, xp) for array in (np.ones((2, 3, 4)), np.ones((4, 5))))
     whole, gaps = xp.zeros((2, 3, 5)), xp.zeros((2, 3, 10))
     with counting() as first:

@@ -221,7 +221,7 @@ def test_width_correction(xp: Any, dtype: str) -> None:
 def test_a_device_takes_no_memory_for_each_core_of_its_host(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A device processes tiles one after another, so the memory that it needs does not depend on the host's cores.
 
-    In an earlier version, 5000 rows in float64 requested 225 GB on a host with 112 cores.
+    In an earlier version, a kernel of 5000 rows in float64 requested 225 GB on a host with 112 cores.
     """
     x = np.random.default_rng(0).standard_normal((50, 8, 8, 3))
     conv = kernel(mn.Sequential(mn.Conv2d(8), mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1)))

@@ -1,7 +1,7 @@
 """Test the site and the `verify` report in a real browser at widths of 1400 and 400 pixels.
 
 `python3 make.py browser` runs these tests. The tests need Playwright (the extra `browser`) and Chromium, either on the
-PATH or installed by `.venv/bin/playwright install chromium`. Without them, the tests are skipped.
+PATH or installed by `.venv/bin/playwright install chromium`. If either is missing, the tests are skipped.
 """
 
 from __future__ import annotations
@@ -190,9 +190,9 @@ def test_a_formula_that_is_not_typeset_is_found(browser: Any) -> None:
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_every_slider_of_a_scene_redraws(tab: Any, address: str, dark: bool) -> None:
-    """The positions of a slider draw different figures, in less than 100 ms each of the page's own processor time.
+    """The positions of a slider draw different figures (two may be equal), in less than 100 ms each on average.
 
-    Other programs on the machine do not affect this time.
+    The time is the page's own processor time, which other programs on the machine do not affect.
     """
     tab.emulate_media(color_scheme="dark" if dark else "light")
     tab.goto(address + "scenes.html", wait_until="load")

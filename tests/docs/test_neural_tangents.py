@@ -26,7 +26,7 @@ NAMES = """
 
 
 def left_column(page: str) -> str:
-    """Return the left column of the page's tables."""
+    """Return the first columns of all tables on the page."""
     return "\n".join(re.findall(r"^\| (.*?) \|", page, re.MULTILINE))
 
 

@@ -1,4 +1,4 @@
-"""Test that the figures of the notes exist, are small and are used, and that assignments ask for functions in them."""
+"""Test that figures of the notes exist, are small and are used, and that functions in notes are in assignments too."""
 
 import ast
 import re

@@ -5,7 +5,7 @@
 A storm is one call of a host (see `tests/kit/guests.py`), during which SIGALRM and SIGUSR1 can arrive at random times.
 SIGALRM raises an error, like a time limit. SIGUSR1 calls the library, like a progress report. The call must return its
 usual bits or raise the error. The next call must return its usual bits, and the state must then be as before. The
-script prints how often each outcome occurred. It exits with 1 after a failure, or if a storm takes over a minute.
+script prints how often each outcome occurred. The exit status is 1 after a failure or a storm of over a minute.
 """
 
 from __future__ import annotations

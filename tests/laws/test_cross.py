@@ -67,7 +67,7 @@ def test_one_hidden_layer_has_the_infinite_kernels_on_average(activation: mn.spe
 )
 @pytest.mark.parametrize("parametrization", [mn.NTK(), mn.Standard()], ids=repr)
 def test_one_nonlinearity_on_every_path_is_enough(spec: mn.Sequential, parametrization: Parametrization) -> None:
-    """The expectations are equal if every activation acts on Gaussian inputs.
+    """Mean finite kernels equal the infinite kernels if every activation acts on Gaussian inputs.
 
     Linear layers before and after the activations, and shortcuts, are allowed.
     """

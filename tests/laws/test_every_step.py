@@ -71,8 +71,8 @@ VECTORS = [case for case in kernels() if not needs_images(case[2])]
 def check_program(program: Program) -> tuple[Array, Array]:
     """Check that rows, blocks and listings of pairs agree after each step of a program. Return K and Theta at the end.
 
-    0 <= p, r <= 1 and p + r = 1. A block equals the listing of its pairs. K and Theta are symmetric. Without masks,
-    which differ between rows, their diagonals are those of the rows, and a pair of equal rows has the diagonal's entry.
+    0 <= p, r <= 1 and p + r = 1. A block equals the listing of its pairs. K and Theta are symmetric. Without masks
+    (which differ between rows), diagonals equal those from rows alone, as do entries of pairs of equal rows.
     """
     run_law(program, Law())
     x, masked = drawn((4,)), any(isinstance(step, Masks) for step in steps(program))

@@ -267,7 +267,7 @@ def test_an_ensemble_trains_like_its_members_alone(case: Case, momentum: float) 
 
 @given(smooth_cases)
 def test_models_nest_in_any_order_and_train(case: Case) -> None:
-    """Check that Linearized and Centred nest in either order with equal results, and that losses of nestings fall."""
+    """Check that Linearized and Centred nest in either order with equal results, and that the losses fall."""
     lr = stable_rate(case.net, case.theta, case.x)
     net, theta0 = case.net, case.theta
     lin_cen = mn.Linearized(mn.Centred(net, theta0, 2.0), theta0)

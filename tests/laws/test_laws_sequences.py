@@ -141,7 +141,7 @@ def combined(members: int, n: int, how: dict[str, Any]) -> tuple[Array, Array]:
 
 
 def worst(samples: tuple[Array, Array], truth: Any) -> float:
-    """Return the largest |z| of the samples for the true kernels `truth`, divided by the limit."""
+    """Return the largest |z| of the samples for the true kernels `truth`, divided by the limit of the z-test."""
     upper = np.triu_indices(len(X))
     z = [z_scores(s, np.asarray(k)[upper]) for s, k in zip(samples, truth, strict=True)]
     return float(np.abs(z).max()) / limit(6)

@@ -1,7 +1,7 @@
 """Test that public objects own their arrays, by overwriting the caller's arrays before use.
 
-An object is made from copies of some arrays. Then every copy is overwritten, and the object is used. The results of the
-object must be those without overwriting. The last test lists callables that, by design, read the caller's data later.
+An object is made from copies of some arrays. Then every copy is overwritten, and the object is used. The results must
+be as without overwriting. The last test lists callables that, by design, read the caller's data later.
 """
 
 from __future__ import annotations

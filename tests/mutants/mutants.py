@@ -13,7 +13,7 @@ again after tests have been added. Mutants that compute the same results, or tha
 original, are listed in equivalent.toml with the reason.
 
 We do not use mutmut or cosmic-ray, because they do not change axes, dtypes, terms and factors. They also do not select
-tests by the functions that the tests call. This selection avoids running a slow suite for most mutants.
+tests by the functions that the tests call. Selecting tests in this way avoids running a slow suite for most mutants.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ ROOMS = (
     "more_layers", "spec", "training",
 )  # fmt: skip
 NUMERICAL = ("analytic/*", "minintk/arrays.py", *(f"minintk/{room}/*" for room in ROOMS))
-"""Modules that compute. Tests of readers, writers and the command line use hostile files and killed runs instead."""
+"""Modules that compute. Readers, writers and the command line are tested with hostile files and killed runs instead."""
 
 NOT_NUMERICAL = (
     "*/__init__.py",

@@ -99,7 +99,7 @@ def read() -> tuple[list[dict[str, Any]], list[Any], Any]:
 
 
 def kernels(spec: Any, standard: bool, x1: Any, x2: Any, rank: int) -> dict[str, Any]:
-    """Return {"nngp": f, "ntk": g}, functions that return the kernels of the spec on x1, x2.
+    """Return {"nngp": f, "ntk": g} with functions f and g that return the kernels of the spec on x1, x2.
 
     rank : number of axes of the kernels. The rank exceeds 2 for kernels of pairs of pixels.
     """

@@ -3,10 +3,10 @@
     python3 make.py python tests/oracles/nt_translate.py RECORDED.npz
 
 This command reads the output of `nt_record.py`, prints how many kernels agree and why other networks cannot be
-expressed, and writes neural_tangents.npz. Layers are replaced by their equivalents. SumPool, GlobalSumPool and
-DotGeneral by a number use `Scale`. `nt_cases.py` defines erf with constants, a sigmoid and Gabor. With b_std = 0 in the
-standard parametrization, biases start at 0 and learn. Dropout with x2 equal to x1 is counted separately, because equal
-rows are one example in neural-tangents and two examples in minintk.
+expressed, and writes neural_tangents.npz. Layers are replaced by their equivalents. The equivalents of SumPool,
+GlobalSumPool and DotGeneral by a number use `Scale`. `nt_cases.py` defines erf with constants, a sigmoid and Gabor.
+With b_std = 0 in the standard parametrization, biases start at 0 and learn. Dropout with x2 equal to x1 is counted
+separately, because equal rows are one example in neural-tangents and two examples in minintk.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 A law is a function that raises AssertionError with measured values if it does not hold. `test_planted.py` checks that
 each law passes on the unchanged library and fails with the error planted. `tests/laws/` runs laws over random specs.
-Here they run on a few fixed networks, so that the sheet does not change between runs.
+Here laws run on a few fixed networks, so that the sheet does not change between runs.
 """
 
 from __future__ import annotations

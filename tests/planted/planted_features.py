@@ -27,7 +27,7 @@ def samples_are_a_network() -> None:
 
 
 def identity_is_linear() -> None:
-    """The feature-learning limit of the identity is the deep linear limit."""
+    """The feature-learning limit of linear networks is the deep linear limit."""
     x, y, how = inputs(3, 4), inputs(3, 1, seed=1), {"gamma0": 1.5, "lr": 0.3, "steps": 8}
     linear = mn.Sequential(mn.Dense(1), mn.Dense(1), mn.Dense(1))
     found = an.feature_learning_limit(linear, x, y, samples=16_000, rng=np.random.default_rng(0), **how)  # type: ignore[arg-type]

@@ -37,7 +37,7 @@ PIXELS = np.random.default_rng(6).standard_normal((4, 4, 5, 3)) - 2.0
 def on_images(*layers: mn.spec.Layer, ensemble: int | None = None) -> list[tuple[mn.Network, Array]]:
     """Return (network, theta) for each layer. The network contains the layer, and theta is not an initial theta.
 
-    Each layer is between two convolutions. The networks end alternately in GlobalAvgPool and Flatten, then Dense.
+    Each layer is between two convolutions. Each network ends in GlobalAvgPool or Flatten, in turn, and Dense.
     """
     rng, found = np.random.default_rng(3), []
     for i, layer in enumerate(layers or IMAGE_LAYERS):
@@ -68,13 +68,13 @@ def image_gram() -> None:
 
 
 def image_ensemble() -> None:
-    """Members of an ensemble give equal results, together or apart, on images."""
+    """On images, a member of an ensemble has the results of a separate network."""
     for net, theta in on_images(*IMAGE_LAYERS, mn.BatchNorm(), ensemble=3):
         testing.check_ensemble(net, theta, PIXELS, np.random.default_rng(0))
 
 
 def pixel_loops() -> None:
-    """A layer equals the loop over its pixels."""
+    """A layer has the outputs of a loop over its pixels."""
     for layer in IMAGE_LAYERS[:7]:
         net = plain(mn.Sequential(layer, mn.Flatten()), PIXELS.shape[1:])
         theta = net.init(np.random.default_rng(0))

@@ -30,7 +30,7 @@ def recorded() -> None:
 
 
 def trees() -> None:
-    """A graph's branches begin at the last node on the paths of all their inputs."""
+    """Branches that join in a node begin at the last node on all paths from the graph's input to the joined values."""
     model = torch_standin.Module()
     for name in "ab":
         setattr(model, name, torch_standin.nn.Linear(2, 2))

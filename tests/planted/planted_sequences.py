@@ -55,7 +55,7 @@ def written_out() -> None:
 
 
 def padding() -> None:
-    """A padded sequence has the outputs and the kernels of the shorter one."""
+    """A padded sequence has the outputs and the kernels of the sequence without padding."""
     body = mn.Sequential(mn.Conv1d(4, 1), mn.ReLU(), HEADS, mn.Erf(), mn.MaskedAvgPool(), mn.Dense(2))
     net, shorter = (mn.Network(body, x.shape[1:]) for x in (X, SHORT))
     theta = net.init(np.random.default_rng(0))
@@ -65,7 +65,7 @@ def padding() -> None:
 
 
 def normalised() -> None:
-    """Kernels of LayerNorm are the kernels before it divided by the roots of q + eps."""
+    """Kernels after LayerNorm are the kernels before LayerNorm, divided by sqrt((q + eps) (q' + eps))."""
     x = 0.1 * np.random.default_rng(0).standard_normal((4, 3))
     x[0] = 0
     K = 0.7**2 * x @ x.T / 3

@@ -55,7 +55,7 @@ def weights_by(patch: Patch, kind: type[Any], parameters: Callable[[Any], Any]) 
 
 
 def bias_by(patch: Patch, kind: type[Any], parameters: Callable[[Any], Any], factor: float) -> None:
-    """Plant a gradient of the bias with a wrong factor."""
+    """Plant a gradient of the bias that is multiplied by a wrong factor."""
 
     def wrong(J: Any, u: Array, dw: Any) -> None:
         if parameters(J).b is not None:
@@ -70,7 +70,7 @@ def with_parameters(J: Any, **wrong: Any) -> Any:
 
 
 def without_weights(patch: Patch, kind: type[Any]) -> None:
-    """Plant a jvp that omits the term of dW."""
+    """Plant a jvp that omits the term with the change dW of the weights."""
     right = kind.jvp
 
     def jvp(self: Any, dw: Any, dx: Any) -> Any:

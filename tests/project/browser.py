@@ -24,7 +24,7 @@ from typing import Any
 ASKED: Counter[str] = Counter()
 
 CELL = re.compile(r"^```\{code-cell\}.*\n((?::.*\n)*)((?s:.*?))^```$", re.M)
-"""Matches a code cell of a notebook. Group 1 is the options, group 2 the code."""
+"""Matches a code cell of a notebook. Group 1 contains the options, and group 2 the code."""
 
 
 def refuse(event: str, arguments: tuple[Any, ...]) -> None:

@@ -25,9 +25,9 @@ LIMITS = {
     "lifting": 1_800, "examination": 1_200,
 }  # fmt: skip
 """{circle: maximum number of lines}.  The core's limit includes 112 lines for the closed form of Hardtanh, and 180 for
-ends of steep activations and for rows in a narrow cone.  The limit of "speed" includes 140 lines that compute pairs of
-vectors on a GPU, two to three times as fast.  The limit of "examination" includes 40 for networks that start like the
-examined network."""
+steep activations at correlations near 1 and -1 and for rows in a narrow cone.  The limit of "speed" includes 140 lines
+that compute pairs of vectors on a GPU, two to three times as fast.  The limit of "examination" includes 40 for networks
+that start like the examined network."""
 
 DEBT: dict[str, int] = {}
 """{circle: number of lines by which a circle may exceed the limit for now}.  The numbers may only decrease."""

@@ -48,7 +48,7 @@ def check_script(name: str, case: Case, folder: Path) -> None:
 
 
 def on_standin(monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> list[int]:
-    """Make `placed` of these modules move arrays to the strict stand-in. Return a list with an entry for each call."""
+    """Make `placed` of these modules move arrays to the strict stand-in. Return a list that grows at each call."""
     moved: list[int] = []
 
     def placed(*arrays: Any) -> tuple[Any, ...]:

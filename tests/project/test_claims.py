@@ -1,4 +1,4 @@
-"""Test that the checker of claims fails on a new sentence, a lost entry, and missing evidence."""
+"""Test that the checker of claims fails on a new sentence, an entry without its sentence, and missing evidence."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def kernels_by_hand(x: Array, images: Array, depth: int) -> dict[str, Array]:
 def check_regression(found: dict[str, float]) -> None:
     """Recompute the errors for 20 images by `kernels_by_hand`. With 120 images, every accuracy exceeds .9.
 
-    The four kernels' errors differ by more than .15 %, and the example's errors, in float32, are within .01 % of these.
+    The four recomputed errors differ by more than .15 %. The example's errors, in float32, equal them to .01 %.
     """
     train, test = load("cnn_kernel_regression").data("digits", None, 120, 60, 0)
     x, x_test = (part.x[..., 0].astype(np.float64) for part in (train[:20], test))
@@ -274,7 +274,7 @@ def check_finite_width(found: dict[str, float]) -> None:
 
 
 def check_laziness(found: dict[str, float]) -> None:
-    """Check the exponents of kappa (-.42, .08) and of the kernel movement (-1, 0), up to .15 plus twice the error."""
+    """Check exponents of kappa (NTK -.42, mean field .08) and kernel movement (-1, 0), to .15 plus twice the error."""
     for what, (ntk, free) in {"kappa": (-0.42, 0.08), "kernel movement": (-1.0, 0.0)}.items():
         for scaling, theory in (("NTK", ntk), ("mean field", free)):
             name = f"{what}, 2 layers, {scaling}"

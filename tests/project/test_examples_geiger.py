@@ -185,7 +185,7 @@ def test_a_network_too_narrow_is_a_diverged_run() -> None:
 
 
 def test_the_stopping_rule_ends_at_the_size() -> None:
-    """With until=1, each network stops when the root mean square of its outputs is 1. Without `until`, it continues."""
+    """With until=1, training stops when the root mean square of outputs is 1. Without `until`, training continues."""
     geiger = importlib.import_module("geiger")
     (x, y), _ = geiger.task("digits", 20, 1)
     net = geiger.network(12, 2)

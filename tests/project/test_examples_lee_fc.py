@@ -21,7 +21,7 @@ def _scripts_importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_movement(found: Found) -> None:
-    """Check the exponents of networks with three tanh layers, up to .15, because four seeds are few."""
+    """Check by which powers of the width a tanh network's weights and outputs move, to .15, as four seeds are few."""
     of = {name.partition(", ")[2]: fit for name, fit in found["exponents"].items()}
     for kind, power in (("input weights", -0.5), ("output weights", -0.5), ("middle weights", -1.0)):
         assert abs(of[kind][0] - power) < 0.15
@@ -32,9 +32,9 @@ def check_movement(found: Found) -> None:
 
 
 def check_ensemble(found: Found) -> None:
-    """Compare both theories with networks, up to 1.5 half-widths plus .15 for terms of order 1/n at width 64.
+    """Compare networks with the theories for all layers and for the top layer, up to 1.5 half-widths plus .15.
 
-    Networks with all layers trained must not agree with the theory for training only the top layer.
+    Terms of order 1/64 need the .15. Networks with all layers trained must not agree with the top layer's theory.
     """
     for name in ("all", "top"):
         for mean, half, *_ in found[name].values():

@@ -23,7 +23,7 @@ def _scripts_importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_iterative(found: Found) -> None:
-    """Check that there are learning rates at which only K = 1 and K = infinity learn.
+    """Check that, at some learning rates, networks relinearised every K steps learn only for K = 1 and infinity.
 
     At least one run is inside the bounds on the path, and all runs inside the bounds learn.
     """

@@ -71,7 +71,7 @@ def test_importing_pulls_in_nothing_heavy() -> None:
 
 
 def test_importing_is_cheap_beside_numpy() -> None:
-    """Count function calls, which do not depend on the load. Both packages need about 6 % as many as NumPy."""
+    """Count function calls, which do not depend on the load. Both packages make about 6 % of NumPy's calls."""
     code = """
 import sys
 calls = [0]

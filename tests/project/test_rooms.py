@@ -56,7 +56,7 @@ def room(module: str) -> str:
 
 
 def floors(arrows: dict[str, set[str]]) -> dict[str, int]:
-    """Return {name: floor}, which is 1 above the highest floor that a name imports. Raise ValueError for circles."""
+    """Return {name: floor}. Each floor is 1 above the highest that the name imports. Raise ValueError for circles."""
     height: dict[str, int] = {}
 
     def of(name: str, above: tuple[str, ...]) -> int:

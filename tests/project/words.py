@@ -32,7 +32,7 @@ LONGEST = 35
 """The maximum number of words per sentence."""
 HABITS = re.compile(r"\b(anew|afresh|whoever|(?<!there )is no(?! longer))\b", re.IGNORECASE)
 COLUMNS = re.compile(r"(?m)^ *\S([^.:;]*? {3,}|.*? {4,})\S.*$")
-"""Rows of a table that docstrings set out in columns."""
+"""Matches rows of tables that docstrings set out in columns."""
 NOUN_CLAUSE = re.compile(r"(What|Whether|How|Of|Where|Who|Which)\b")
 DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -1,4 +1,4 @@
-"""Test learning curves against random models, SGD, eigenlearning and a contour integral. Planted errors fail."""
+"""Test learning curves against random models, SGD, eigenlearning and a contour integral, with planted errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = np.array([0.3, 3.0, 30.0, 300.0])
 
 
 def simulated(n: int, N: int, noise: float, draws: int = 60) -> tuple[Host, Host]:
-    """Return means and standard errors, over random problems, of losses of gradient flow at time T and of ridge 0.5."""
+    """Return mean losses over random problems, for gradient flow at times T and for ridge 0.5, and standard errors."""
     rng, found = np.random.default_rng(0), []
     for _ in range(draws):
         H = np.sqrt(LAM)[:, None] * rng.standard_normal((300, n)) / np.sqrt(n)
@@ -55,7 +55,7 @@ def by_eigenvalues(H: Host, steps: int) -> list[float]:
 
 
 def law_of_steps() -> None:
-    """Mean losses of 20,000 SGD runs equal `by_eigenvalues` to 4 standard errors, and end above gradient flow's."""
+    """Mean losses of 20,000 SGD runs are within 4 standard errors of `by_eigenvalues`, and end above the least loss."""
     rng, v = np.random.default_rng(0), np.sqrt(V2[:20])
     H, e, losses = rng.standard_normal((20, 8)) / 3, np.tile(-v, (20_000, 1)), []
     for _ in range(5):
@@ -95,7 +95,7 @@ def law_of_one_resolvent() -> None:
 
 @cache
 def features(n: int, draws: int = 2000) -> tuple[Host, Host]:
-    """Return times proportional to n^alpha, and the losses at these times.
+    """Return times proportional to n^alpha, with n the width, and the losses at these times.
 
     Losses are averaged over random features by sampling, and over the signs of v exactly.
     """

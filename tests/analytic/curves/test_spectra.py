@@ -84,7 +84,7 @@ def test_the_circle_is_a_fourier_series() -> None:
 
 @pytest.mark.parametrize("d", [3, 5])
 def test_eigenvalues_of_relu_decay_as_powers_of_the_degree(d: int) -> None:
-    """NTK eigenvalues fall as l^-d and NNGP eigenvalues as l^-(d+2), and those of odd degrees above 1 are zero.
+    """NTK eigenvalues fall as l^-d and NNGP eigenvalues as l^-(d+2), and eigenvalues of odd degrees above 1 are zero.
 
     Source: Bietti and Mairal 2019. Both slopes match to 0.15, so the exponents cannot be exchanged.
     """
@@ -110,7 +110,7 @@ def test_harmonics_are_counted() -> None:
 
 @pytest.mark.parametrize("kind", ["ntk", "nngp"])
 def test_modes_of_the_cube_are_those_of_its_whole_matrix(kind: Any) -> None:
-    """Check all 1024 eigenvalues, and that the product of `level` coordinates is an eigenfunction for every level."""
+    """Check all 1024 eigenvalues, and that the product of the first `level` coordinates is an eigenfunction."""
     K = getattr(an.kernel(SPEC), kind)(CUBE) / 1024
     modes = an.cube_modes(an.kernel(SPEC), 10, kind=kind)
     np.testing.assert_allclose(
@@ -212,7 +212,7 @@ def test_errors_of_regression(n: int, ridge: float, noise: float) -> None:
 
 
 def test_noise_alone_on_equal_modes() -> None:
-    """Check that E0 is 5 for 10 modes, n = 8. For p = 16 modes, the mean error is 1 + n / (p - n - 1), not E0."""
+    """Check that E0 is 5 for 8 examples and 10 modes. For 16 modes, the mean error is 1 + 8 / 7, not E0."""
     assert an.eigenlearning(an.Modes(np.ones(1), np.array([10])), 8).overfitting == pytest.approx(5)
     Z, noise = np.random.default_rng(0).standard_normal((4000, 8, 16)), np.random.default_rng(1)
     w = np.linalg.pinv(Z) @ noise.standard_normal((4000, 8, 1))

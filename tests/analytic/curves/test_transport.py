@@ -1,4 +1,4 @@
-"""Test losses that are predicted for more or fewer examples against models, cross-validation and digits."""
+"""Compare losses predicted for more or fewer examples with learning curves, cross-validation and tests on digits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def law_of_models() -> None:
 
 
 def law_of_cross_validation() -> None:
-    """For the sample's own size, the predicted loss is n |y - H y|^2 / tr(1 - H)^2, where H = K (K + ridge)^-1."""
+    """For the sample's own size n, the predicted loss is n |y - H y|^2 / tr(1 - H)^2, where H = K (K + ridge)^-1."""
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((40, 60)), rng.standard_normal((40, 2))
     K = x @ x.T / 60

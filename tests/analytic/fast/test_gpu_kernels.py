@@ -139,7 +139,7 @@ def test_a_planted_error_is_found_out(name: str) -> None:
 def test_planes_that_a_block_cannot_hold_stay_fields(
     memory: int, fit: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Check for which precisions (bytes per number) the planes fit into the memory of a block.
+    """Check for which precisions (4 or 8 bytes per number) the planes fit into the memory of a block.
 
     For 4 x 5 pixels and windows of 3 x 3, a plane counts as 10 x 11 numbers. A block holds planes for one slot and
     for window sums, and the totals of 128 threads.

@@ -123,7 +123,7 @@ def test_windows_are_added_up_on_the_way_into_a_field(planted: Any, monkeypatch:
 def test_equal_images_stay_equal_behind_windows_that_are_added_up(
     roundings: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sums in the order of planes round more often than products. Then equal windows have D up to 8 roundings."""
+    """Sums in the order of planes round more often than products, so D up to 8 roundings counts as 0."""
     monkeypatch.setattr("analytic.images.fields.ROUNDINGS", roundings)
     x = np.random.default_rng(0).standard_normal((20, 9, 8, 3)).astype(np.float32)
     with numba(True):
@@ -208,9 +208,9 @@ def test_tiles_by_planes_hold_more_images() -> None:
 
 
 def test_numba_may_be_missing_or_broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without Numba, NumPy runs without a warning.
+    """Without Numba, `numba_works` returns False without a warning.
 
-    If Numba fails to load, e.g. with an unsupported NumPy, a warning is raised and NumPy runs.
+    If Numba fails to load, e.g. with an unsupported NumPy, the function warns and returns False.
     """
     works = plan.numba_works.__wrapped__
     assert works()

@@ -118,7 +118,7 @@ class Doubling(Step):
 
 
 class Filling(Affine):
-    """A user's subclass of a library step, whose `tangents` requires an array."""
+    """A user's subclass of a library step. Its method `tangents` requires an array."""
 
     def tangents(self, pairs: Any, row: Any) -> None:
         pairs.tau.fill(0.25)

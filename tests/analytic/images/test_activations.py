@@ -37,7 +37,7 @@ class BiasesOnly(Parametrization):
 @pytest.mark.parametrize("phi", [mn.ReLU(), mn.LeakyReLU(0.1), mn.Abs(), mn.Erf(), mn.Tanh()], ids=repr)
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=repr)
 def test_frozen_weights_with_trained_biases(phi: mn.spec.Layer, end: mn.spec.Layer) -> None:
-    """With one hidden layer, the mean NTK of networks is Theta at every width. The check fails without biases."""
+    """With one hidden layer, the mean NTK of networks is Theta at every width. Theta without biases fails the check."""
     x = np.random.default_rng(0).standard_normal((2, 3, 3, 2))
     spec = mn.Sequential(mn.Conv2d(4, w_std=2**0.5, b_std=0.7), phi, end, mn.Dense(4))
     k, upper = an.kernel(spec, BiasesOnly()), np.triu_indices(2)
@@ -66,7 +66,7 @@ def patches_apart(phi: mn.spec.Layer, scale: float = 1.0) -> float:
 
 @pytest.mark.parametrize("phi", [mn.ReLU(), mn.Erf(), mn.GELU(), mn.Tanh(), mn.Softplus(), mn.Swish()], ids=repr)
 def test_behind_one_convolution_images_are_means_over_their_patches(phi: mn.spec.Layer) -> None:
-    """Check bright, dim, opposite and black pixels. The error exceeds 1e-8 if the weights are 1e-6 too large."""
+    """Check bright, dim, opposite and black pixels. The error exceeds 1e-8 if w_std is multiplied by 1 + 1e-6."""
     assert patches_apart(phi) < 1e-9
     assert patches_apart(phi, 1 + 1e-6) > 1e-8
 
@@ -108,7 +108,7 @@ def test_pieces_of_a_field_read_their_own_pixels(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("phi", [mn.Tanh(), mn.Softplus(), mn.Erf()], ids=repr)
 def test_pixels_on_a_line_are_vectors_on_it(phi: mn.spec.Layer) -> None:
-    """After an activation, pixels at angles of 0 and pi with different norms have the same kernels as equal vectors."""
+    """After an activation, pixels at angles of 0 and pi with different norms have the kernels of the same vectors."""
     pixels = np.array([[1.0], [2.0], [-1.0], [0.5], [1.0], [-0.25]]) * np.random.default_rng(0).standard_normal((1, 3))
     vectors = an.kernel(mn.Sequential(mn.Dense(4), phi)).both(pixels)
     image, conv = pixels.reshape((1, 2, 3, 3)), mn.Sequential(mn.Conv2d(4, 1), phi)

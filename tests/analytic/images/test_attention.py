@@ -23,7 +23,7 @@ def activated(phi: mn.spec.Layer, K: Any, T: Any) -> tuple[Any, Any]:
 
 
 def attending(layer: mn.GlobalSelfAttention, K: Any, N: int) -> Any:
-    """Return the attention matrix A of N examples, with one block per example."""
+    """Return the attention matrix A of N examples. The matrix has one block per example."""
     L = K.rows // N
     A = mp.matrix(N * L, N * L)
     for n, s in np.ndindex(N, L):
@@ -119,7 +119,7 @@ def test_the_shortest_sequences(name: str, length: int) -> None:
 
 
 def test_nearly_parallel_sequences() -> None:
-    """The NNGP is right to 1e-11.
+    """For erf, both kernels are right to 1e-11, and for ReLU the NNGP.
 
     For ReLU, the NTK resolves angles after sums only to the square root of the precision, as after a pooling.
     """
@@ -131,7 +131,7 @@ def test_nearly_parallel_sequences() -> None:
 
 
 def test_cubes_of_large_variances_in_single_precision() -> None:
-    """The kernel is right if variances fit float32 only at the end, because float64 is used until then."""
+    """Kernels are right even if variances between layers exceed float32, because variances are taken in float64."""
     k = an.kernel(mn.Sequential(LAYERS["random weights"], mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1)))
     x = 3e5 * degenerate(np.random.default_rng(1), near=False)
     for a, b in zip(k.both(x.astype(np.float32)), k.both(x), strict=True):
@@ -164,7 +164,7 @@ def test_single_precision_blocks_and_diagonals() -> None:
 def test_without_activations_sums_over_positions_keep_their_digits() -> None:
     """A float32 sum over 200 positions is right to four roundings.
 
-    The diagonal of the kernel equals `diag`, not the bound on the variance.
+    The diagonal of the kernel equals `diag` exactly.
     """
     k = an.kernel(mn.Sequential(mn.Conv1d(4, 1), LAYERS["random weights"], mn.Flatten(), mn.Dense(1)))
     x = np.random.default_rng(0).standard_normal((4, 200, 2))
@@ -220,7 +220,7 @@ def test_a_pixel_of_value_0_counts_as_missing_without_a_channel_of_ones() -> Non
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("grid", [(3, 2), (6, 1)], ids=repr)
 def test_positions_of_images_are_those_of_sequences(name: str, grid: tuple[int, int]) -> None:
-    """Images of 3 x 2 and 6 x 1 positions have the kernels of sequences; a mean over one is its value."""
+    """Images of 3 x 2 and 6 x 1 positions have the sequences' kernels. The masked mean of one position is its value."""
     x = np.random.default_rng(0).standard_normal((3, 6, 2))
     x[1:, 1:] *= [[[0.0]], [[1.0]]]
     mean = mn.MaskedAvgPool() if LAYERS[name].masked else mn.GlobalAvgPool()

@@ -150,7 +150,7 @@ def law_brute_force(case: tuple[mn.Sequential, Array]) -> None:
     except mn.UnsupportedLayer:
         return
     errors = image_errors(got, image_kernels(spec, x))
-    collinear = x.shape[-1] == 1  # pixels on one line: angles of 0 are known only to the precision's root
+    collinear = x.shape[-1] == 1  # pixels on one line: angles of 0 are resolved to the root of eps
     bounds = (2e-8, 2e-5 if collinear else 2e-8)
     assert all(e < b for e, b in zip(errors, bounds)), f"NNGP, NTK off by {errors[0]:.1e}, {errors[1]:.1e}"
 
@@ -177,7 +177,7 @@ def law_matrix(case: tuple[mn.Sequential, Array]) -> None:
         np.testing.assert_array_equal(k, k.T)
         assert np.linalg.eigvalsh(k).min() > -1e-7 * scale
         np.testing.assert_allclose(np.diagonal(k), d, rtol=1e-12, atol=1e-12 * scale)
-        block[1, 0] += 0 if abs(block[1, 0] - d[1]) > 2e-8 * scale else d[1] - block[1, 0]  # pooled separately
+        block[1, 0] += 0 if abs(block[1, 0] - d[1]) > 2e-8 * scale else d[1] - block[1, 0]  # pooling rounds
         np.testing.assert_allclose(k[:2, 1:], block, rtol=1e-12, atol=1e-12 * scale)
 
 

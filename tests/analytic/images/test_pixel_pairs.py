@@ -34,7 +34,7 @@ SPECS = {
 
 
 def images() -> Array:
-    """Return images, two of which are opposite and one black."""
+    """Return five images, of which two are opposite and one is black."""
     x = np.random.default_rng(0).standard_normal((5, 4, 3, 2))
     x[1], x[2] = -x[0], 0
     return x

@@ -128,9 +128,9 @@ def test_tiles_of_pixels_hold_so_many_numbers() -> None:
 def test_so_many_images_meet_themselves_at_a_time(
     phi: mn.spec.Layer, most: int, n: int, host: bool, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a CPU, at most a quarter of `most` images meet themselves at a time, because more arrays are in use.
+    """On a CPU, a batch has at most a quarter of `most` images, but at least one, because more arrays are in use.
 
-    A batch also has at most a quarter of all images (rounded up), so that four cores can be used.
+    A batch has at most a quarter of all images (rounded up), so that four cores can be used. With tanh, it has one.
     """
     monkeypatch.setattr(engine, "on_host", lambda xp: host)
     monkeypatch.setattr(engine, "pairs_at_once", lambda plan: most)

@@ -61,7 +61,7 @@ def test_equal_opposite_and_black_images_at_every_scale(head: str, power: int, s
 
 
 def opposite_error(dtype: Any) -> float:
-    """Return the largest |Theta(x, -x)| / Theta(x, x) in units of eps; for one window and a ReLU, this is 0."""
+    """Return the largest |Theta(x, -x)| / Theta(x, x) in units of eps: exactly 0 for one window and a ReLU."""
     x = np.random.default_rng(0).standard_normal((12, 4, 5, 2)).astype(dtype)
     one_pixel = mn.Conv2d(4, 3, w_std=2**0.5, padding="valid", stride=9)
     kernel = an.kernel(mn.Sequential(one_pixel, mn.ReLU(), mn.Flatten(), mn.Dense(1)))
@@ -112,7 +112,7 @@ def test_images_that_are_equal_stay_so_behind_a_series(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("ratio", [1e2, 1e4, 1e6])
 def test_bright_next_to_dim_images(ratio: float) -> None:
-    """Without ReLU, if image sizes differ by a factor `ratio`, errors are below 20 roundings times `ratio`."""
+    """Without ReLU, if images differ in scale by a factor `ratio`, errors are below 20 roundings times `ratio`."""
     x = some()
     x[:2] *= ratio
     spec = mn.Sequential(BIASED, mn.Erf(), CONV, mn.Erf(), mn.Flatten(), mn.Dense(1))
@@ -124,7 +124,7 @@ def test_bright_next_to_dim_images(ratio: float) -> None:
 def test_a_black_image_that_a_later_bias_lifts(ratio: float, dtype: str) -> None:
     """A later bias gives a black image a variance that the kernel must resolve beside the others' variances.
 
-    If the other images are 1e6 times larger, the kernel is right. If they are 1e10 times larger, an error is raised.
+    If the other images are scaled by up to 1e6, the kernel is right. At a scale of 1e10, an error is raised.
     """
     x = ratio * some()
     x[1] = 0
@@ -261,7 +261,7 @@ def test_where_zeros_stand_does_not_tell_opposites() -> None:
 
 
 def test_black_images_that_stay_black_keep_float32() -> None:
-    """If no bias gives black images a variance, they do not require float64, whatever the size of the other images."""
+    """If no bias gives black images a variance, they do not require float64, whatever the scale of the other images."""
     kernel, x = (
         an.kernel(mn.Sequential(CONV, mn.Erf(), CONV, mn.Erf(), mn.Flatten())),
         np.ones((3, 4, 4, 1), np.float32),
@@ -291,7 +291,7 @@ def test_networks_without_biases_and_scales_are_scale_free(layers: tuple[mn.spec
 
 
 def test_the_ends_of_what_is_taken() -> None:
-    """Size ratios up to 1e8 and variances from 1e-270 are accepted. Beyond these, errors are raised."""
+    """Ratios of scales up to 1e8 and variances from 1e-270 are accepted. Beyond these limits, errors are raised."""
     kernel, x = an.kernel(mn.Sequential(CONV, mn.Erf(), mn.Flatten())), np.ones((2, 4, 4, 1))
     for ratio, size, right in ((0.95e8, 1.0, True), (1.05e8, 1.0, False), (1, 1.2e-135, True), (1, 0.8e-135, False)):
         scaled = x * np.array([size, ratio * size])[:, None, None, None]
@@ -308,7 +308,7 @@ def test_the_ends_of_what_is_taken() -> None:
 @pytest.mark.parametrize("scales", [(1e3, 1e-3), (1e6, 1.0), (1e6, 0.0), (1e12, 1e12), (1e-9, 1e-9)])
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flat", "pooled"])
 def test_float32_of_images_of_any_size(end: mn.spec.Layer, scales: tuple[float, float]) -> None:
-    """Kernels of large images next to small ones, and of very large or small ones, are right to 1e-6."""
+    """Kernels of bright images next to dim or black ones, and of very bright or very dim ones, are right to 1e-6."""
     x = (images(2, (4, 5, 2)) * np.array(scales)[:, None, None, None]).astype(np.float32)
     small = mn.Sequential(mn.Conv2d(3, 3), mn.Erf(), end, mn.Dense(1))
     large = mn.Sequential(conv(), mn.ReLU(), conv(), mn.ReLU(), end, D)

@@ -42,7 +42,7 @@ def test_windows_of_one_pixel_average_nothing(size: int) -> None:
 
 @pytest.mark.parametrize("by", [mn.NTK(), mn.Standard(), mn.PyTorch()], ids=repr)
 def test_a_window_of_the_whole_image_is_a_dense_layer(by: mn.spec.parametrization.Parametrization) -> None:
-    """In every parametrization, a convolution whose window is the whole image has the kernels of a dense layer."""
+    """In three parametrizations, a convolution whose window is the whole image has the kernels of a dense layer."""
     conv = mn.Sequential(mn.Conv2d(4, (3, 4), padding="valid", b_std=0.3), mn.ReLU(), mn.Flatten(), DENSE)
     dense = mn.Sequential(mn.Dense(4, b_std=0.3), mn.ReLU(), DENSE)
     for a, b in zip(an.kernel(conv, by).both(X), an.kernel(dense, by).both(X.reshape(3, 24)), strict=True):

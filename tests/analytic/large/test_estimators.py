@@ -44,7 +44,7 @@ def digits(n: int) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("model", MODELS, ids=repr)
 def test_scikit_learns_own_checks(model: Any) -> None:
-    """Only checks of weights fail: leave-one-out omits examples with their weights, and finite times allow none."""
+    """Only checks of sample weights fail. Leave-one-out omits examples, and finite times allow no weights."""
     timed = getattr(model, "time", inf) < inf
     left_out = isinstance(model, an.NTKClassifier | an.NNGPClassifier) or model.ridge == "loo"
     expected = ["check_sample_weights_not_overwritten"] if timed else []
@@ -120,7 +120,7 @@ def test_spreads_have_the_scale_of_normalised_targets(how: dict[str, Any]) -> No
 
 
 def test_intervals_of_the_gaussian_process_cover_and_raw_spreads_do_not() -> None:
-    """The standard deviation of 400 z-scores is near 1 for a Gaussian process, but above 3 with raw spreads."""
+    """The standard deviation of 400 z-scores is near 1 for a Gaussian process, but above 3 without normalize_y."""
     X, y = make_friedman1(600, noise=1.0, random_state=0)
     X = (X - 0.5) * 12**0.5
 
@@ -249,7 +249,7 @@ def test_a_probability_is_a_share_of_networks() -> None:
 
 
 def test_shares_are_an_integral() -> None:
-    """For two classes, shares are Phi((f_1 - f_2) / sqrt 2). For five, shares equal a quadrature. No share is NaN."""
+    """Shares are Phi((f_1 - f_2) / sqrt 2) for two classes, and a quadrature for five. Large f give no NaN."""
     f = np.random.default_rng(0).standard_normal((20, 5)) * 3
     two = shares(f[:, :2])
     assert np.allclose(two[:, 0], ndtr((f[:, 0] - f[:, 1]) / 2**0.5), rtol=1e-12)
@@ -297,7 +297,7 @@ def test_probabilities_are_calibrated(how: dict[str, Any]) -> None:
 
 
 def test_generalised_cross_validation_by_probes_is_near_the_trace() -> None:
-    """With all examples as landmarks, 1 - tr(hat matrix) / N, estimated by probes, is near ridge tr(G^-1) / N."""
+    """With all examples as landmarks, the estimate of 1 - tr(hat matrix) / N is near ridge tr((K + ridge)^-1) / N."""
     x, y = digits(60)
     model = an.NTKRegressor(landmarks=60, ridge=0.05).fit(x, y)
     G = model.kernel_.ntk(x) + model.ridge_ * np.eye(60)
@@ -388,7 +388,7 @@ def test_without_scikit_learn_an_estimator_says_what_it_needs(monkeypatch: pytes
 
 
 def test_a_fit_needs_the_kernel_and_its_factor_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fit needs 12 N^2 bytes in float32. Error bars would need 40 N^2."""
+    """A float32 fit to N examples needs 12 N^2 bytes. Error bars would need 40 N^2 bytes."""
     N = 400
     X = np.random.default_rng(0).standard_normal((N, 3)).astype(np.float32)
     monkeypatch.setattr("analytic.training.eigen.available_memory", lambda xp: 13 * N**2)
@@ -402,7 +402,7 @@ def test_a_fit_needs_the_kernel_and_its_factor_alone(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("outputs", [None, 2])
 def test_error_bars_have_the_shapes_and_values_of_scikit_learns(outputs: int | None) -> None:
-    """Compare with scikit-learn's Gaussian process on the same kernel and noise, for y : (N,) and (N, C)."""
+    """Compare deviations and covariances with those of scikit-learn's Gaussian process, for y : (N,) and (N, C)."""
     rng = np.random.default_rng(0)
     X, X_test = rng.standard_normal((20, 3)), rng.standard_normal((5, 3))
     y = np.sin(X[:, :outputs] if outputs else X[:, 0])

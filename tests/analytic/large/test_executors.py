@@ -1,4 +1,4 @@
-"""Test that an executor computes equal kernels block by block, and that errors and kills lose no finished block."""
+"""Test that an executor computes the right kernels block by block, and that errors and kills lose no finished block."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_store_filled_by_an_executor_is_the_store(tmp_path: Path, monkeypatch:
 
 
 class Stop(Exception):
-    """Raised by the caller's progress function."""
+    """An exception that the caller's progress function raises."""
 
 
 def stop_at(count: int) -> Any:
@@ -166,7 +166,7 @@ def test_an_inexact_quadrature_is_told_here_not_in_a_worker(tmp_path: Path, stor
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no kill -9 here")
 @pytest.mark.usefixtures("small_blocks")
 def test_a_pool_whose_worker_is_killed_keeps_its_blocks(tmp_path: Path) -> None:
-    """After a kill at the fourth block, the same call computes the other blocks. The result is as without a kill."""
+    """After a kill at the fourth block, a call without a pool computes the other blocks. The result is unchanged."""
     kernel, (x, _), found = an.kernel(POOLED), inputs("pooled"), list[int]()
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         worker = pool.submit(os.getpid).result()

@@ -54,7 +54,7 @@ def by_scipy(x: Array, y: Array, ridge: float, K: Array) -> Array:
 @pytest.mark.parametrize("stored", [False, True], ids=["memory", "disk"])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_coefficients_are_those_of_scipy(tmp_path: Path, dtype: str, stored: bool) -> None:
-    """Coefficients differ from SciPy's by at most tol |y| / (smallest eigenvalue), for the stored K.
+    """Coefficients differ from SciPy's by at most tol |y| / (smallest eigenvalue of K + ridge), for the stored K.
 
     Without a store, K is the kernel of another call, which in float32 may differ by rounding.
     """
@@ -75,7 +75,7 @@ def test_coefficients_are_those_of_scipy(tmp_path: Path, dtype: str, stored: boo
 
 @pytest.mark.parametrize("n", [20, N])
 def test_a_kernel_that_returns_its_own_array_keeps_it(n: int) -> None:
-    """The factor overwrites its first panel. With a kernel's own array as the panel, answers were wrong by 0.27."""
+    """The factor overwrites its first panel. If this panel were the kernel's own array, answers would be wrong."""
     x, y, x_test = data(n)
     kept: dict[Any, Array] = {}
 
@@ -115,7 +115,7 @@ def test_an_error_in_the_product_changes_the_answer(wrong: str, monkeypatch: pyt
 
 
 def test_the_factor_in_float32_alone_is_not_enough(tmp_path: Path) -> None:
-    """With a float32 factor, the first residual is above 1e-10, unlike with float64. More steps reach 1e-10."""
+    """After one step, the residual exceeds 1e-10 with a float32 factor, not with float64. More steps reach 1e-10."""
     for dtype, enough in (("float64", True), ("float32", False)):
         x, y, _ = data(dtype=dtype)
         first = an.solve(KERNEL, x, y, ridge=RIDGE, tol=0.1, store=tmp_path / dtype)
@@ -179,7 +179,7 @@ def test_only_one_half_of_a_stored_kernel_is_read() -> None:
 
 
 class Killed(Exception):
-    """Raised in place of killing the process."""
+    """An exception that tests raise instead of killing the process."""
 
 
 def files(folder: Path) -> dict[str, bytes]:

@@ -47,7 +47,7 @@ def record_of(folder: Path) -> Path:
 
 
 class Killed(Exception):
-    """Raised in place of killing the process."""
+    """An exception that tests raise instead of killing the process."""
 
 
 @pytest.mark.parametrize("against", [False, True], ids=["symmetric", "two sets"])
@@ -303,7 +303,7 @@ def test_a_record_that_is_believed_gives_wrong_bytes(store: Counted, monkeypatch
 
 
 def test_a_line_of_another_process_is_compared_too(store: Counted) -> None:
-    """If a flipped bit adds a line to the record for a block that no process has computed, the block is computed."""
+    """If the record gains a line for a block that no process has computed, the block is computed nevertheless."""
     lines = store.record.splitlines(keepends=True)
 
     def flip_now(done: int, total: int) -> None:

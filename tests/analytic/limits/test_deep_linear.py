@@ -79,7 +79,7 @@ def test_a_network_with_the_limits_moments_follows_it(gamma0: float) -> None:
 
 
 def test_a_wrong_factor_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative controls: features that learn at twice the right rate, and gamma0 in place of gamma0^2."""
+    """The law fails if features learn at twice the right rate, and for gamma0 in place of gamma0^2."""
     right = TwoLayerLimit._rate
 
     def twice(self: TwoLayerLimit, t: float, state: Array) -> Array:

@@ -65,7 +65,7 @@ def test_n_times_the_variance_of_one_layer_is_three() -> None:
 
 
 def test_a_wrong_variance_is_refused() -> None:
-    """Negative controls: n Var hatTheta / Theta^2 = 2 or 4 in place of 3."""
+    """Negative controls: the law fails for n Var hatTheta / Theta^2 = 2 or 4 in place of 3."""
     net = spec(mn.ReLU(), (7,))
     right = an.finite_width(net)
     for wrong in (2 / 7, 4 / 7):
@@ -76,7 +76,7 @@ def test_a_wrong_variance_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["two layers", "three layers"])
 def test_a_wrong_recursion_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative controls: the moment 3 of Gaussian g is left out of E (sum d^2 g^2)^2, or put 3 into E (sum d^2)^2."""
+    """The law fails if the moment E g^4 = 3 is left out of E (sum d^2 g^2)^2, or if a 3 is put into E (sum d^2)^2."""
     net = spec(*NETWORKS[name])
     for attribute, own in (("fourth", 1), ("square", 3)):  # in place of 3 and 1
         with monkeypatch.context() as patch:
@@ -94,7 +94,7 @@ def test_a_wrong_recursion_is_refused(name: str, monkeypatch: pytest.MonkeyPatch
 def test_deep_and_wide_networks_tend_to_the_closed_form(phi: mn.spec.Layer, gate: float) -> None:
     """At a fixed ratio beta = depth / width, the distance from the closed form falls as 1 / width.
 
-    The factor e^((3 gate - 1) beta) alone is not the limit.
+    The factor e^((3 gate - 1) beta), with gate 2 for ReLU and 1 for linear networks, is not the limit.
     """
     for beta in (0.125, 0.5, 1.0):
         limit, off = an.depth_over_width(beta, gate), []

@@ -116,7 +116,7 @@ def test_small_gamma0_is_descent_with_the_analytic_ntk(phi: Activation) -> None:
 
 
 def test_mean_field_theory_by_tangents_has_the_same_limit() -> None:
-    """The mean-field equations, with A and B as mean derivatives, have the same limit.
+    """The mean-field equations, with the responses A and B as mean derivatives, have the same limit.
 
     Negative controls: equations without A and B, or without B's term at s = k, have another limit.
     """
@@ -140,7 +140,7 @@ def test_mean_field_theory_by_tangents_has_the_same_limit() -> None:
 
 
 def width_law(phi: Activation, hidden: int, total: int, widths: tuple[int, ...] = (16, 32, 64)) -> None:
-    """The mean over total / n networks differs from the limit by c / n.
+    """The mean over total / n networks of width n differs from the limit by c / n.
 
     A single network differs from the mean by O(n^(-1/2)). We measure the mean of y f over four digits, one of them
     odd, after twenty steps in which features move.
@@ -178,7 +178,7 @@ def test_means_are_c_over_n_from_the_limit_for_each_activation_and_depth(phi: Ac
 
 
 def test_flow_is_the_limit_of_short_steps() -> None:
-    """With one hidden layer, all step sizes use the same samples, and halving the step halves the distance."""
+    """With one hidden layer, all step sizes use the same samples, and halving the step halves the change of f."""
     f = [limit(spec(mn.Tanh()), y=Y[:, :1], lr=2.0 / many, steps=many).f[-1] for many in (10, 20, 40)]
     apart = [float(np.abs(a - b).max()) for a, b in pairwise(f)]
     assert 1.7 < apart[0] / apart[1] < 2.3, apart

@@ -176,7 +176,7 @@ def test_one_hidden_layer(phi: mn.spec.Activation) -> None:
 
 @pytest.mark.parametrize(("order", "name"), [(2, "o3f"), (3, "o4")])
 def test_a_neuron_without_curvature_is_refused(order: int, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative controls: the second or the third derivative of phi is 0."""
+    """Negative controls: the law fails if the second or the third derivative of phi is set to 0."""
     derivatives = one_finite_layer.derivatives
 
     def flat(*arguments: Any) -> list[Array]:
@@ -200,7 +200,7 @@ def above_law(hidden: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Check that the first layer's derivatives of K and T are those of the kernel of the layers above.
 
     Two inputs with the Gram matrix [[p, c], [c, q]] represent the means of a layer, and T(c, p, q, rho) = T(c, p, q, 0)
-    + rho K_c.
+    + rho K_c, with K_c = dK/dc.
     """
     made: list[FiniteLayer] = []
 
@@ -244,7 +244,7 @@ def test_the_layers_above(hidden: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_forgotten_half_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative control: Price's theorem with 1 in place of 1/2 for the variances."""
+    """Negative control: the law fails if Price's theorem has 1 in place of 1/2 for the variances."""
     monkeypatch.setattr(one_finite_layer, "PRICE", tuple((i, j, 1.0) for i, j, _ in one_finite_layer.PRICE))
     with pytest.raises(AssertionError, match="K"):
         above_law(2, monkeypatch)
@@ -280,7 +280,7 @@ def kernels_at_start(n: int, members: int = 500_000) -> Array:
 
 
 def start_law() -> None:
-    """E Theta and Var Theta equal those of networks, extrapolated from n = 16, 32: 2 m(2n) - m(n) = m + O(1/n^2)."""
+    """E Theta and Var Theta equal networks' means m(n) at widths n = 16, 32, extrapolated by 2 m(32) - m(16)."""
     found = an.width_correction(ONE, np.ones((1, 1)), np.ones((1, 1))).moments
     claims = np.stack([found.theta.ravel(), found.cov.ravel()], axis=1)
     narrow, wide = kernels_at_start(16), kernels_at_start(32)
@@ -318,7 +318,7 @@ def test_kernels_of_three_layers_at_the_start(plant: str, monkeypatch: pytest.Mo
 
 @pytest.mark.slow
 def test_trained_networks() -> None:
-    """Compare with 16,000 networks per width of examples/mean_of_networks.py, extrapolated from widths 32 and 64.
+    """Compare with 16,000 networks per width from examples/mean_of_networks.py, extrapolated from widths 32 and 64.
 
     The check fails on a theory that lacks one of the moments cov, o3f and o4.
     """

@@ -2,7 +2,7 @@
 
 Each ensemble has few members. Their f_0 are the 27 nodes of a rule that is exact for Gaussian moments up to the fifth.
 One moment is set to size e, the others to 0. The hierarchy of f, Theta, O3, O4 is integrated for each member without
-an expansion. Finite differences in e give the derivatives of its mean. Other tests check the moments themselves.
+an expansion. Finite differences in e give the derivatives of the ensemble's mean. Other tests check the moments.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def measured(moment: str) -> tuple[Array, Array]:
 
 
 def law(moment: str) -> None:
-    """Corrections of f and Theta equal those of an ensemble with only this moment, on training and test points."""
+    """Corrections of f, and of Theta at the test point, equal those of an ensemble with only this moment."""
     Q = theory().Q
     planted = {"theta": B, "cov": np.multiply.outer(A, A[:N]), "o3f": C, "o4": D}[moment]
     turned = planted @ Q if moment == "theta" else np.einsum("abcd,bi,cj,dk->aijk", planted, Q, Q, Q)

@@ -40,7 +40,7 @@ def chaotic(phi: mn.spec.Activation, depth: int) -> tuple[an.Kernel, np.ndarray[
 
 
 def deep_tanh(x: np.ndarray[Any, Any], depth: int) -> tuple[float, float]:
-    """Return K and Theta of rows 0 and 1, relative to row 0, by Gauss's rule in (u + u')/2 and (u - u')/2."""
+    """Return K and Theta of rows 0 and 1, divided by those of row 0, by Gauss's rule in (u + u')/2 and (u - u')/2."""
     nodes, weights = np.polynomial.legendre.leggauss(12)
     ends = np.arange(1.0, 10.0, 0.5)
     ends = np.concatenate([-ends[::-1], [-0.5, -0.25, -0.125, 0.0, 0.125, 0.25, 0.5], ends])

@@ -1,4 +1,4 @@
-"""Test phases against deep kernels, mpmath and published points. Errors planted in the formulas must fail."""
+"""Test phases against deep kernels, mpmath and published points. Errors planted in the formulas must be detected."""
 
 from __future__ import annotations
 

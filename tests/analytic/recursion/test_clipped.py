@@ -41,7 +41,7 @@ def of_pair(phi: mn.Activation, q: float, q2: float, p: float, r: float | None =
 
 
 def law_of_digits() -> None:
-    """In each case of CLIPPED, errors of p', r' and the slope are below 2e-14 v + 2e-16 sqrt(v), v the exact value."""
+    """In each case of CLIPPED, the error of a value v (p', r' or the slope) is below 2e-14 v + 2e-16 sqrt(v)."""
     for phi, q, q2, p, want, slope in CLIPPED:
         found = of_pair(phi, q, q2, p)
         for got, truth in zip(found, (want, 1 - want, slope), strict=True):

@@ -116,7 +116,7 @@ BOUND = {np.float64: 1e-11, np.float32: 2e-6}
 
 
 def check_degenerate(phi: mn.Activation, dtype: Any) -> None:
-    """Check all pairs of rows, also with a ReLU after phi, whose kernel depends on angles, not only on squares."""
+    """Check all pairs of rows, also with a ReLU after phi. ReLU's kernel depends on angles, not only on squares."""
     x = modest_rows(dtype)[[0, 1, 2, 4, 6, 8, 9, 10, 12, 14, 15, 16, 18, 21]]
     for spec in (network(phi, b_std=0.0), network(phi, mn.ReLU())):
         errors = largest_errors(an.kernel(spec).both(x), exact_kernels(spec, x))
@@ -131,7 +131,7 @@ def test_degenerate_rows(phi: mn.Activation, dtype: Any) -> None:
 
 
 def test_one_minus_the_correlation_is_not_good_enough() -> None:
-    """With p' = (1 - c') / 2 from the textbook's E phi phi', the next ReLU amplifies roundings to 1e-9 and more."""
+    """With p' = (1 - c') / 2 from the textbook's E phi(u) phi(u'), a ReLU amplifies roundings to 1e-9 and more."""
     x = modest_rows(np.float64)[[0, 2, 4, 5, 6, 7, 8]]
     truth = exact_kernels(network(mn.Rbf(0.5), mn.ReLU()), x)
     assert max(largest_errors(an.kernel(network(mn.Rbf(0.5), mn.ReLU())).both(x), truth)) < 1e-12
@@ -237,9 +237,9 @@ def test_the_error_holds_at_the_worst_angle_and_falls_with_the_correlation() -> 
 
 
 def test_the_error_knows_what_the_axis_leaves_out() -> None:
-    """The error of exp(4 z)^2, whose mass lies about z = 8, is small, because the axis of z extends that far.
+    """The error of E exp(4 z)^2, whose mass lies about z = 8, is small, because the axis of z extends that far.
 
-    For exp(12 z)^2, whose mass lies beyond the range of float64, an error is raised.
+    For E exp(12 z)^2, where exp overflows on the axis that is needed, an error is raised.
     """
     x = np.array([[4.0], [3.0]])
     plain, exact = (an.kernel(mn.Sequential(mn.Dense(1), phi, mn.Dense(1))) for phi in (Plain(mn.Exp()), mn.Exp()))

@@ -63,7 +63,7 @@ def test_the_check_refuses_another_activation() -> None:
 
 @pytest.mark.parametrize("activation", [mn.ReLU(), mn.LeakyReLU(0.2), mn.LeakyReLU(-0.7), mn.Abs()], ids=str)
 def test_homogeneous(activation: Activation) -> None:
-    """Check activations with phi(r x) = r phi(x), r > 0, by quadrature over the angle, which is split at the kinks."""
+    """Check activations with phi(r x) = r phi(x) for r > 0, by quadrature over the angle, split at the kinks."""
     f = pointwise(activation)
     kernel = an.kernel(mn.Sequential(mn.Dense(1), activation, mn.Dense(1))).both
     for angle in (0.0, 0.1, 1.0, 2.0, 3.1, np.pi):

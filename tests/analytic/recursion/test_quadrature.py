@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 
 
 def distances(s: Array) -> Array:
-    """Return E (tanh(s_i z) / sqrt v_i - tanh(s_j z) / sqrt v_j)^2 for all i, j on one grid, v_i = E tanh(s_i z)^2."""
+    """Return E (tanh(s_i z) / sqrt v_i - tanh(s_j z) / sqrt v_j)^2 for all i, j, where v_i = E tanh(s_i z)^2."""
     z, w = axis(np, s, (), panels(np.tanh, s), 40)
     y = np.tanh(s[:, None] * z)
     y /= np.sqrt((y**2 * w).sum(axis=1))[:, None]

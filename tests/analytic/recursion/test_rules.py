@@ -239,7 +239,7 @@ D = mn.Dense(4)
     ],
 )
 def test_limits_that_are_another(spec: Any, message: str) -> None:
-    """Check that networks whose limit is another kernel are rejected before any data are passed."""
+    """Check that networks for which the recursion gives a wrong limit are rejected before any data are passed."""
     with pytest.raises(mn.UnsupportedLayer, match=message):
         an.kernel(spec)
 

@@ -158,7 +158,7 @@ def test_formulas_are_right_to_rounding(name: str, dtype: str, run: Run) -> None
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_each_number_of_a_pixel_counts(name: str) -> None:
-    """Negative control: the check fails if a precomputed number of one pixel is 1e-9 too large.
+    """Negative control: the check fails if a precomputed number of the first pixels is multiplied by 1 + 1e-9.
 
     For Rbf, whose phase is pi/4, only the first number matters.
     """
@@ -268,7 +268,7 @@ def test_abs_of_opposite_pixels_is_equal(off: float, run: Run) -> None:
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_series_cut_short_is_found_out(which: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative control: the polynomial for P or for R is fitted with seven terms fewer."""
+    """Negative control: errors exceed 50 eps if the polynomial for P or for R has seven terms fewer."""
     pytest.importorskip("analytic.fast", reason="the satellite of speed was taken away")
     if COMPILER is None:
         pytest.skip("no C compiler on this machine")

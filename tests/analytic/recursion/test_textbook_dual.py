@@ -87,7 +87,7 @@ class Wavelet(mn.Activation):
 
 @pytest.mark.parametrize("scale", [1.0, 1e4, 1e8])
 def test_equal_rows_have_k_equal_to_q(scale: float) -> None:
-    """D = (1 + q)(1 + q') - k^2 is 1 + 2 q for equal rows. An error of eps in k would change D by eps q^2."""
+    """D = (1 + q)(1 + q') - k^2 is 1 + 2 q for equal rows. A relative error eps of k would change D by 2 eps q^2."""
 
     def D(q: Array, q2: Array, k: Array) -> Array:
         return 1 + q + q2 + (q * q2 - k * k)

@@ -19,7 +19,7 @@ from tests.kit.oracles_kernels import degenerate_rows, exact_kernels, largest_er
 from tests.kit.thinned import thinned
 
 BOUND = {np.float64: 1e-13, np.float32: 3e-7}
-"""Required: 1e-11 and 2e-6. Measured with thirty layers: 2e-14 and 6e-8. The margin is for other processors."""
+"""We require 1e-11 and 2e-6, and measured 2e-14 and 6e-8 with thirty layers. The margin is for other processors."""
 
 WEIGHTS = {mn.ReLU: 2**0.5, mn.Erf: 1.5, mn.Abs: 1.0, mn.Sin: 1.2, mn.GELU: 1.5, mn.LeakyReLU: 1.4}
 
@@ -36,7 +36,7 @@ def rows(dtype: Any) -> Any:
 
 
 def check(kernel: Callable[[Any], Any], spec: mn.Sequential, dtype: Any, times: float = 1) -> None:
-    """Check NNGP and NTK of all pairs of rows, with errors of at most `times` the bound for the dtype."""
+    """Check that errors of NNGP and NTK of all pairs of rows are below `times` times the bound for the dtype."""
     errors = largest_errors(kernel(rows(dtype)), exact_kernels(spec, rows(dtype)))
     assert max(errors) < times * BOUND[dtype], f"NNGP, NTK off by {errors[0]:.1e}, {errors[1]:.1e}"
 
@@ -71,7 +71,7 @@ def test_other_activations(activation: type[mn.spec.Activation], depth: int, b_s
 
 @pytest.mark.parametrize(("dtype", "distance"), [(np.float64, 1e4), (np.float64, 1e8), (np.float32, 1e4)])
 def test_rows_in_a_narrow_cone(dtype: Any, distance: float) -> None:
-    """A cluster of rows far from the origin has small angles only, to which the rows' rounding must add nothing."""
+    """In a cluster of rows far from the origin, all angles are small, and rounding must not enlarge the angles."""
     x = (distance * np.array([0.6, 0.8, 0.0]) + np.random.default_rng(0).normal(size=(5, 3))).astype(dtype)
     for b_std in (0.0, 0.1):
         spec = chain(mn.Erf, 1, b_std)
@@ -105,12 +105,12 @@ def steep_error(name: str, scale: float, b_std: float) -> float:
 
 @pytest.mark.parametrize(("name", "scale", "b_std"), thinned(product(STEEP, (1e6, 1e8, 1e12), (0.0, 0.3)), every=7))
 def test_erf_is_so_steep_that_angles_of_any_size_count(name: str, scale: float, b_std: float) -> None:
-    """Theta has a slope of |u|, so all digits of p matter in the first layer and through every kink before erf."""
+    """Theta's slope in the angle is |u|, so all digits of p matter in the first layer and at each kink before erf."""
     assert steep_error(name, scale, b_std) < 2e-14
 
 
 def test_an_angle_to_a_rounding_of_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative controls: rows rounded after division by their norms, and ReLU's h - w computed by subtraction."""
+    """The check fails for rows rounded after division by their norms, and for ReLU's h - w computed by subtraction."""
     with monkeypatch.context() as patch:
         patch.setattr("analytic.recursion.unit_rows.product_rest", lambda a, b, product: 0 * product)
         assert steep_error("erf", 1e8, 0.0) > 1e-10
@@ -203,7 +203,7 @@ def test_the_check_refuses_nan() -> None:
 
 
 def test_the_rest_of_a_product_is_exact() -> None:
-    """The rest of a product equals a computation with fractions.
+    """`product_rest` equals the rest a b - round(a b), computed with fractions.
 
     Most of the products are rounded. If a is replaced by adjacent numbers, the rests differ.
     """

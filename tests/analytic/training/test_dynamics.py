@@ -86,7 +86,7 @@ class Problem:
         return np.asarray(np.einsum("ncp,mep->ncme", self.J_test if test else self.J, self.J))
 
     def error(self, t: float, w: A, dynamics: Any) -> float:
-        """Return the largest deviation of the closed form at time t, in outputs and weights, from training to w."""
+        """Return the largest deviation of the closed form at time t, in outputs and weights, from a model at w."""
         train = dynamics.predict(t, f0=self.f0) - (self.f0 + self.J @ w)
         test = dynamics.predict(t, self.kernel(test=True), f0=self.f0, f0_test=self.f0_test)
         a = dynamics.coefficients(t, f0=self.f0)
@@ -303,7 +303,7 @@ def test_a_kernel_that_bounds_no_rate_is_refused(size: float) -> None:
 
 
 def test_the_mean_over_outputs_has_another_rate() -> None:
-    """Just below the full kernel's largest rate, descent converges. Below that of the mean kernel, it diverges."""
+    """Just below the full kernel's largest rate, descent converges. Just below that of the mean kernel, it diverges."""
     rng = np.random.default_rng(0)
     net = mn.Network(mn.Sequential(mn.Dense(32), mn.ReLU(), mn.Dense(4)), (5,))
     theta, x = net.init(rng), rng.standard_normal((10, 5))

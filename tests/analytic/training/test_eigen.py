@@ -39,7 +39,7 @@ def test_duplicated_rows_train_to_the_exact_limit(dtype: type) -> None:
 
 
 def test_duplicated_rows_of_an_ill_conditioned_kernel_keep_their_limit() -> None:
-    """Directions of eigenvalue 0 are known only up to rounding, which must not be taken for a missing limit."""
+    """Directions of eigenvalue 0 are known up to rounding. Their rounding errors must not count as a missing limit."""
     for seed in range(4):
         draw = np.random.default_rng(seed).standard_normal
         x, x_test, y = draw((50, 2)), draw((5, 2)), draw((50, 1))

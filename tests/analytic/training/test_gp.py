@@ -209,7 +209,7 @@ def test_covariances_are_symmetric_and_positive_semi_definite_at_all_times(
 
 @pytest.mark.parametrize("ridge", [0.0, 0.3])
 def test_the_nngp_posterior_is_gaussian_conditioning(ridge: float) -> None:
-    """In the precision matrix P of the joint Gaussian, f(x) | y has covariance (P_xx)^-1 and mean -(P_xx)^-1 P_xX y."""
+    """With the joint Gaussian's precision matrix P, f(x) | y has covariance (P_xx)^-1 and mean -(P_xx)^-1 P_xX y."""
     x, y, x_test = data()
     N = len(x)
     joint = KERNEL.nngp(np.concatenate([x, x_test]))
@@ -419,7 +419,7 @@ def test_bad_questions_are_refused() -> None:
 
 
 def test_a_covariance_needs_the_kernel_and_three_matrices_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Theta's ensemble needs K : (N, N) as well, and three float64 matrices of this size."""
+    """With covariances, an ensemble with Theta needs K : (N, N) as well, and three float64 matrices of this size."""
     needs: list[int] = []
     monkeypatch.setattr("analytic.training.gp.check_memory", lambda xp, what, need, remedy: needs.append(need))
     one = Ensemble(DenseErfDense(), np.ones((100, 2)), np.ones((100, 1)), lr=1.0, ridge=0.0)

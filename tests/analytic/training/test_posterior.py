@@ -70,7 +70,7 @@ def test_mean_and_covariance_are_those_of_the_loop(kind: Kind, ridge: float, mom
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_law_refuses_other_dynamics(kind: Kind) -> None:
-    """Negative controls: flow in place of steps, and momentum in only the loop or only the closed form."""
+    """The law fails for flow in place of steps, and for momentum in only the loop or only the closed form."""
     assert departure({}, 0.0, 2, kind, 0.2) > 1e-3
     assert departure({"by": "descent"}, 0.8, 2, kind, 0.2) > 1e-3
     assert departure({"by": "descent", "momentum": 0.8}, 0.0, 2, kind, 0.2) > 1e-3

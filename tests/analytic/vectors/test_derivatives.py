@@ -94,7 +94,7 @@ def test_they_are_those_of_the_recursion(name: str) -> None:
 
 @pytest.mark.parametrize("wrong", [1e-2, 1e-9])
 def test_a_wrong_step_is_noticed(wrong: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative controls: a step with a large truncation error, and a step with a large rounding error."""
+    """The error exceeds 1e-8 for a step with a large truncation error, and for a step with a large rounding error."""
     monkeypatch.setattr(d, "STEP", wrong)
     assert worst(an.kernel(SPECS["relu"]).derivatives(*APART), by_autograd(SPECS["relu"], *APART)) > 1e-8
 
@@ -184,7 +184,7 @@ SCALES = 1e-140, 1e5, 1e9, 1e20, 1e35, 1e100, 1e150, 1e152
 
 @pytest.mark.parametrize(("name", "scale", "dtype"), thinned(product(SPECS, SCALES, ("float32", "float64"))))
 def test_rows_of_any_size_are_right_or_refused(name: str, scale: float, dtype: str) -> None:
-    """Derivatives are right to 2e-5 plus 256 roundings of K / STEP. In extreme ranges, they are finite or refused.
+    """Derivatives are right to 2e-5 plus 256 roundings of K / STEP. In extreme ranges, all are finite or refused.
 
     The finite differences of the reference have a step 100 times as large.
     """

@@ -65,7 +65,7 @@ def test_the_same_rows_twice_are_symmetric() -> None:
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_data_that_are_almost_parallel(dtype: Any) -> None:
-    """Kernels of single-number inputs, and of rows that are dominated by a mean, equal pairwise kernels in float64."""
+    """Kernels of single numbers, and of rows dominated by a mean, equal kernels computed pair by pair in float64."""
     rng = np.random.default_rng(0)
     line, cone = rng.normal(size=(40, 1)).astype(dtype), (100 + rng.normal(size=(40, 30))).astype(dtype)
     for x in (line, cone):
@@ -80,8 +80,8 @@ def test_data_that_are_almost_parallel(dtype: Any) -> None:
 def test_nearly_equal_rows_keep_the_digits_of_their_angle() -> None:
     """Check Theta = 2/pi arctan(2 k / r) + 4 k / (pi r), r^2 = (1 + 2 q)(1 + 2 q') - 4 k^2, with r^2 from fractions.
 
-    At q = 5e15 and an angle of 1e-8, a rounding of one row changes Theta by a relative 1e-9. The other rows keep the
-    centre away from the two.
+    At q = 5e15 and an angle of 1e-8, a rounding of one row changes Theta by a relative 1e-9. Because of the last two
+    rows, the rows' centre is far from the first two.
     """
     x = 1e8 * np.array([[0.6, 0.8], [0.6 - 0.8e-8, 0.8 + 0.6e-8], [-0.5, 0.3], [0.2, -0.8]])
     a, b = ([Fraction(v) for v in row] for row in x[:2].tolist())
@@ -137,7 +137,7 @@ def test_what_does_not_fit_is_refused_before_work() -> None:
 
 
 def test_memory_is_refused_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For ten million rows, even the quadratures would take minutes and gigabytes."""
+    """Errors are raised before the rows pass through the layers, which would take minutes for ten million rows."""
 
     def worked(*arguments: Any) -> None:
         raise AssertionError("the rows went through the layers")
@@ -152,7 +152,7 @@ def test_memory_is_refused_before_any_work(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_memory_stays_within_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the result, a call needs memory for tiles and a copy of the rows, but no N^2 numbers."""
+    """Besides the result, a call needs memory for tiles and a copy of the rows, but not for N^2 numbers."""
     import tracemalloc
 
     for module in ("minintk.threads", "analytic.vectors.engine"):

@@ -62,7 +62,7 @@ FEW: dict[str, Any] = {"widths": (4, 8, 16, 32, 64), "seed": 36, "each_control":
 
 @st.composite
 def random_draws(choose: st.DrawFn) -> Draw:
-    """Draw networks by the library's own function, with each choice made by hypothesis."""
+    """Draw a network by the library's own function, with each choice made by Hypothesis."""
     return drawn(lambda options: choose(st.sampled_from(options)))
 
 
@@ -82,14 +82,14 @@ def spending(critical: float, rounds: int, nodes: int = 1001) -> Array:
 
 
 def test_the_critical_value_spends_the_level() -> None:
-    """The level is spent as in the module's docstring. An error of 3e-7 is an error of 1e-5 in the critical value."""
+    """The level is spent as `sequential` states. An error of 3e-7 is an error of 1e-5 in the critical value."""
     spent = spending(CRITICAL, ROUNDS)
     assert spent.round(4).tolist() == [0.0022, 0.0018, 0.0014, 0.0012, 0.0010, 0.0009, 0.0008, 0.0007]
     assert spent.sum() == pytest.approx(LEVEL, abs=3e-7)
 
 
 def errors_at(exponent: float, trials: int, scatter: float, rng: np.random.Generator) -> Array:
-    """Return the slopes of errors n^exponent times e^(scatter N(0, 1)), (trials, ROUNDS, SEEDS)."""
+    """Return the slopes, (trials, ROUNDS, SEEDS), of errors n^exponent e^(scatter N(0, 1)) at widths n."""
     widths = np.array(WIDTHS[2:])
     noise = scatter * rng.standard_normal((trials, ROUNDS, SEEDS, len(widths)))
     return slopes(WIDTHS[2:], widths**exponent * np.exp(noise))
@@ -104,7 +104,7 @@ def test_refusals_at_the_boundary_are_binomial() -> None:
 
 
 def test_the_level_holds_for_errors_that_are_far_from_lognormal() -> None:
-    """Check the level for errors |N(0, 1)| at each width, whose logarithm has a long tail towards 0."""
+    """Check the level for errors |N(0, 1)| at each width. The logarithms of these errors have a long lower tail."""
     trials, rng = 10_000, np.random.default_rng(1)
     widths = np.array(WIDTHS[2:])
     sizes = np.abs(rng.standard_normal((trials, ROUNDS, SEEDS, len(widths))))
@@ -219,7 +219,7 @@ def test_gradients_that_go_straight_through_are_refused(monkeypatch: pytest.Monk
 
 @UNSTABLE
 def test_the_gate_refuses_what_both_models_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the same wrong gradient, f and f_lin approach each other as n^-1/2, but the gate rejects this draw."""
+    """If f and f_lin have the same wrong gradient, their distance falls as n^-1/2, but the gate rejects the draw."""
     draw = replace(biased(1), phi=mn.Tanh(), body="dense", residual=False, depth=2, steps=10, regime="NTK")
     right = NetworkJacobian.vjp
 
