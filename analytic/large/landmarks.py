@@ -61,7 +61,7 @@ def chosen(landmarks: Any, n: int) -> Host:
 
 
 def weights(weight: Array | None, x: Array) -> Array:
-    """Return w : (N,), which defaults to ones.  Raises ValueError unless w is finite, >= 0 and positive somewhere."""
+    """Return the weights, (N,), or ones for None; raise ValueError unless all are finite and >= 0, and one is > 0."""
     xp, n = array_namespace(x), int(x.shape[0])
     if weight is None:
         return xp.ones(n)

@@ -61,7 +61,7 @@ class RectifiedJacobian(LayerJacobian):
 
 @dataclass(frozen=True)
 class RectifiedConv:
-    """[BatchNorm,] ReLU and a convolution, merged into one pass if Numba runs the convolution."""
+    """[BatchNorm,] ReLU and a convolution, in one pass where Numba's loops pay off (see `__call__`)."""
 
     norm: CompiledBatchNorm | None
     relu: Bound

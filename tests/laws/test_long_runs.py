@@ -114,7 +114,7 @@ def test_killed_at_random_moments(kind: str, kills: int, folder: Path, start: St
 def test_starters_share_the_work(kind: str, starters: int, folder: Path, start: Start, unbroken: Unbroken) -> None:
     """Each unit is computed once, by one of the processes.
 
-    Every process computes some units, because a process waits in the first unit until all processes have begun a unit.
+    Every process computes at least one unit, because each waits in its first unit until all have begun one.
     """
     shared = folder / "shared"
     together = [start(kind, shared, starters) for _ in range(starters)]

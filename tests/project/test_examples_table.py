@@ -47,7 +47,7 @@ def measured(shared: Any, *values: tuple[float, float]) -> list[Any]:
         ("near", [(-0.45, 0.04)], (-0.5, 0.1), True),
         ("near", [(-0.45, 0.06)], (-0.5, 0.1), None),  # the interval reaches -.39
         ("near", [(0.995, 0.005), (0.978, 0.007), (0.941, 0.012)], (1.0, 0.1), True),
-        ("at_most", [(-0.34, 0.17)], (-0.5,), None),  # the interval just reaches the bound
+        ("at_most", [(-0.34, 0.17)], (-0.5,), None),  # the interval holds the bound, -.5 + .1
         ("at_most", [(-0.9, 0.1)], (-0.5,), True),
         ("at_most", [(-0.2, 0.1)], (-0.5,), False),
         ("below", [(0.31, 0.04)], (0.1,), False),  # 31 % is not close

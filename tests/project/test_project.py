@@ -163,7 +163,7 @@ def modules() -> Iterator[ModuleType]:
 
 
 def undocumented(module: ModuleType) -> Iterator[str]:
-    """Yield the classes and functions of a module, and the methods of exported classes, that have no docstring."""
+    """Yield names of public classes and functions, and of methods of exported classes, that have no docstring."""
     exported = module.__name__ in (*PACKAGES, "minintk.datasets")
     for name, thing in vars(module).items():
         home = getattr(thing, "__module__", None) or ""
