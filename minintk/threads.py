@@ -54,17 +54,20 @@ class _Job:
 
     def __init__(self, work: Callable[..., Any], items: list[Any]) -> None:
         self.work, self.items, self.places = work, items, iter(range(len(items)))
-        self.results, self.errors, self.ending = list[Any]([None] * len(items)), list[BaseException](), False
+        self.results, self.errors, self.ending = list[Any]([None] * len(items)), dict[int, BaseException](), False
         self.entered, self.left, self.bell = deque[None](), deque[None](), SimpleQueue[None]()
 
     def take(self) -> None:
-        """Work on items until none is left.  An error discards the remaining items."""
+        """Work on items until none is left.  An error is recorded, and discards the remaining items."""
+        i = -1
         try:
             for i in self.places:
                 self.results[i] = self.work(self.items[i])
-        except BaseException:
+        except BaseException as error:
             deque(self.places, 0)  # discards the remaining items
-            raise
+            if not isinstance(error, Exception):  # e.g. a keyboard interrupt
+                raise
+            self.errors[i] = error
 
     def wait(self) -> None:
         """Wait until all threads that entered have left, then raise any exception that occurred during the wait.
@@ -123,7 +126,7 @@ class _Pool:
             try:
                 context.run(alone, job.take)
             except BaseException as error:
-                job.errors.append(error)
+                job.errors[-1] = error
             finally:
                 job.left.append(None)
                 job.bell.put(None)
@@ -142,7 +145,7 @@ def _place() -> tuple[int, int]:
 
 
 def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
-    """Return [work(item) for item in items], computed on all cores.  An error is raised once all threads have stopped.
+    """Return [work(item) for item in items], computed on all cores.  All threads stop before an error is raised.
     Inside the pool, for one core or for one item, this is a plain loop.  For several items, BLAS uses only one thread.
 
     >>> parallel(lambda i: i * i, range(4))
@@ -168,7 +171,7 @@ def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
             job.end()
     found, job.results = job.results, []  # a thread can take this job from the queue much later
     if job.errors:
-        raise job.errors.pop(0)
+        raise job.errors.pop(min(job.errors))  # of the earliest item, for any sharing among threads
     return found
 
 

@@ -112,8 +112,8 @@ def learning_curve(
     v2 = np.array(numbers(power), dtype=np.float64)
     if v2.shape != lam.shape or not (np.all(v2 >= 0) and np.all(np.isfinite(v2))):
         raise ValueError(f"power expects a finite number >= 0 for each of {len(lam)} levels, got {power!r}")
-    if not np.any(lam):
-        raise ValueError("modes expect an eigenvalue > 0, got none: pass the spectrum of a kernel that is not zero")
+    if not 1e-100 <= (top := float(lam.max())) <= 1e100:  # the formulas square eigenvalues and their inverses
+        raise ValueError(f"modes expect a largest eigenvalue from 1e-100 to 1e100, got {top!r}: rescale the kernel")
     n = inf if width == inf else whole("width", width)
     N = inf if examples == inf else whole("examples", examples)
     return LearningCurve(Equivalent(lam, h, v2, rest, n, N, number("noise", noise, zero=True)))

@@ -146,7 +146,8 @@ class _Network(BaseEstimator):  # type: ignore[misc]
         size = float(np.average(getattr(self.kernel_.diag(x), self._kind), weights=w)) if loo or self.relative else 1.0
         self.ridge_ = 0.0 if loo else number("ridge, unless 'loo',", self.ridge, zero=True) * size
         self._Y, self._w, self.mean_ = Y, w, np.average(Y, axis=0, weights=w)
-        std = np.sqrt(np.average((Y - self.mean_) ** 2, axis=0, weights=w))
+        top = np.maximum(abs(Y - self.mean_).max(axis=0), 1e-300)  # so that no square overflows or underflows
+        std = top * np.sqrt(np.average(((Y - self.mean_) / top) ** 2, axis=0, weights=w))
         self.std_ = np.where(bool(getattr(self, "normalize_y", False)) & (std > 1e-14 * abs(self.mean_)), std, 1.0)
         y = ((Y - self.mean_) / self.std_).astype(X.dtype)
         if self.landmarks is not None:

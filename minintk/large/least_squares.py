@@ -124,8 +124,7 @@ class Factor:
         self.remedy = (
             f"the largest entry of J J' + ridge is {largest:.3g}, of which rounding in {k.dtype} may leave "
             f"{_eps(k) * n * largest:.1g}: pass a larger ridge ({_eps(k) * n * largest:.0e} covers it), {double}remove "
-            "examples that coincide, pass rcond=1e-10 for the pseudo-inverse, or use mn.solve_lsqr, which factorises "
-            "nothing"
+            "examples that coincide, pass rcond=1e-10 for the pseudo-inverse, or use mn.solve_lsqr, without a factor"
         )
         try:
             if on_host(xp):  # the lower triangle by rows is LAPACK's upper triangle by columns

@@ -113,7 +113,7 @@ def test_an_error_stops_the_others(two_cores: None) -> None:
     assert not threads.inside()
 
 
-def test_the_first_error_is_raised(two_cores: None) -> None:
+def test_an_error_is_raised(two_cores: None) -> None:
     def work(i: int) -> int:
         if i == 3:
             raise ArithmeticError("number 3")
@@ -122,6 +122,46 @@ def test_the_first_error_is_raised(two_cores: None) -> None:
     with pytest.raises(ArithmeticError, match="number 3"):
         parallel(work, range(10))
     assert parallel(abs, [-1, -2]) == [1, 2]  # and the pool still works
+
+
+def test_the_error_of_the_earliest_item_is_raised(two_cores: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message of an error names the same item, whichever thread took it and failed first."""
+    hand_over, began, failed = threads._Pool.hand_over, threading.Event(), threading.Event()
+
+    def late(pool: threads._Pool, job: threads._Job, count: int) -> None:
+        hand_over(pool, job, count)
+        assert began.wait(60)  # the pool's thread has taken item 0
+
+    def work(i: int) -> None:
+        if i == 0:
+            began.set()
+            assert failed.wait(60)
+        failed.set()
+        raise ArithmeticError(f"number {i}")
+
+    monkeypatch.setattr(threads._Pool, "hand_over", late)
+    with pytest.raises(ArithmeticError, match="number 0"):
+        parallel(work, range(2))
+
+
+def test_an_interrupt_is_raised_before_errors_of_items(two_cores: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    hand_over, began, stopped = threads._Pool.hand_over, threading.Event(), threading.Event()
+
+    def late(pool: threads._Pool, job: threads._Job, count: int) -> None:
+        hand_over(pool, job, count)
+        assert began.wait(60)
+
+    def work(i: int) -> None:
+        if i == 0:
+            began.set()
+            assert stopped.wait(60)
+            raise ArithmeticError("number 0")
+        stopped.set()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threads._Pool, "hand_over", late)
+    with pytest.raises(KeyboardInterrupt):
+        parallel(work, range(2))
 
 
 def test_a_pool_inside_the_pool_is_a_plain_loop(two_cores: None) -> None:

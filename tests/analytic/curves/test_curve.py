@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -180,3 +182,20 @@ def test_refusals() -> None:
         an.learning_curve(MODES, V2[1:])
     with pytest.raises(ValueError, match="alpha expects a number > 1"):
         an.power_law(1.0, 2.0)
+
+
+@pytest.mark.parametrize("scale", [2e-100, 1e-30, 5e99])
+def test_losses_do_not_depend_on_the_units_of_the_kernel(scale: float) -> None:
+    modes, power = an.power_law(1.5, 1.8, count=300)
+    small = replace(modes, eigenvalue=modes.eigenvalue * scale, rest=modes.rest * scale)
+    for width in (inf, 50):
+        want, got = (an.learning_curve(m, power, width=width, examples=100, noise=0.01) for m in (modes, small))
+        assert got.ridge(0.1 * scale) == pytest.approx(want.ridge(0.1), rel=1e-10)
+        assert got.flow([0, 1 / scale, 100 / scale]) == pytest.approx(want.flow([0, 1, 100]), rel=1e-8)
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-101, 1e101])
+def test_eigenvalues_whose_squares_overflow_are_refused(scale: float) -> None:
+    modes, power = an.power_law(1.5, 1.8, count=300)
+    with pytest.raises(ValueError, match="modes expect a largest eigenvalue from 1e-100 to 1e100"):
+        an.learning_curve(replace(modes, eigenvalue=modes.eigenvalue * scale), power)

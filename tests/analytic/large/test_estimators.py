@@ -119,6 +119,17 @@ def test_spreads_have_the_scale_of_normalised_targets(how: dict[str, Any]) -> No
     assert bars[:, 0].mean() > 50 * raw[1][:, 0].mean()
 
 
+@pytest.mark.parametrize("unit", [1e-200, 1e200])
+def test_normalised_targets_may_have_squares_beyond_the_range(unit: float) -> None:
+    x, y = digits(36)
+    want, got = (
+        an.NTKRegressor(normalize_y=True).fit(x[:30], scale * y[:30]).predict(x[30:], return_std=True)
+        for scale in (1.0, unit)
+    )
+    for one, other in zip(want, got, strict=True):
+        np.testing.assert_allclose(other, unit * one, rtol=1e-9)
+
+
 def test_intervals_of_the_gaussian_process_cover_and_raw_spreads_do_not() -> None:
     """The standard deviation of 400 z-scores is near 1 for a Gaussian process, but above 3 without normalize_y."""
     X, y = make_friedman1(600, noise=1.0, random_state=0)

@@ -6,6 +6,7 @@ from math import pi
 from typing import Any
 
 import mpmath as mp
+import numpy as np
 import pytest
 
 import analytic as an
@@ -13,6 +14,7 @@ import minintk as mn
 from analytic.kernels import DEFAULT_PARAMETRIZATION
 from analytic.phases.critical import LARGEST, SMALLEST, Edge
 from analytic.phases.maps import Maps
+from analytic.recursion import steep
 from analytic.recursion.rules import lower
 from minintk.spec.shapes import Site
 
@@ -78,3 +80,12 @@ def test_points_where_variances_keep_in_40_digits(
         want = [float(value) for value in (1 / D, q - V / D, q)]
     w_std, b_std, q_here = an.critical(activation)
     assert [w_std**2, b_std**2, q_here] == pytest.approx(want, rel=1e-12)
+
+
+def test_variances_alone_compute_no_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search for a critical point visits variances up to 1e6, and needs no pairs there."""
+    monkeypatch.setattr(steep, "coefficients", None)
+    assert an.critical(mn.Tanh()) == pytest.approx((1.0, 0.0, 0.0))
+    near = 2**0.5 * np.array([[1.0, 0.0], [np.cos(1e-3), np.sin(1e-3)]])
+    with pytest.raises(TypeError, match="not callable"):  # control: pairs do need them
+        an.kernel(mn.Sequential(mn.Dense(1, w_std=30.0), mn.Tanh(), mn.Dense(1))).nngp(near)

@@ -15,6 +15,7 @@ from analytic.phases.maps import Maps
 from analytic.recursion.requests import Examples
 from analytic.recursion.rules import lower
 from minintk.spec.shapes import Site
+from tests.kit.oracles_kernels import exact_kernels, largest_errors
 
 
 def test_maps_of_erf() -> None:
@@ -95,3 +96,12 @@ def test_roundings_of_layers_without_slopes() -> None:
     assert an.kernel(mn.Sequential(mn.Dense(3), mn.Sign(), mn.Dense(1))).error(x) == inf
     assert an.kernel(mn.Sequential(mn.Dense(3), mn.ReLU(), mn.Dense(1))).error(x) < 1e-14
     assert an.kernel(mn.Sequential(mn.Dense(3), mn.ReLU(), mn.Dense(1))).error(x.astype(np.float32)) > 1e-7
+
+
+@pytest.mark.parametrize(("dtype", "distance"), [(np.float64, 1e4), (np.float64, 1e8), (np.float32, 1e4)])
+def test_the_error_is_a_bound_for_rows_in_a_narrow_cone(dtype: Any, distance: float) -> None:
+    x = (distance * np.array([0.6, 0.8, 0.0]) + np.random.default_rng(0).normal(size=(5, 3))).astype(dtype)
+    for b_std in (0.0, 0.1):
+        block = mn.Dense(64, w_std=1.5, b_std=b_std), mn.Erf(), mn.Dense(1, w_std=1.5, b_std=b_std)
+        k, exact = an.kernel(mn.Sequential(*block)), exact_kernels(mn.Sequential(*block), x)
+        assert max(largest_errors(k.both(x), exact)) < k.error(x)

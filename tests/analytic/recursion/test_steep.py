@@ -157,11 +157,3 @@ def test_a_planted_error_is_found_out(name: str, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(Steep, "of", staticmethod(of))
     assert off(mn.Softplus(), 30.0) > 1e-6
-
-
-def test_variances_alone_compute_no_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The search for a critical point visits variances up to 1e6, and needs no pairs there."""
-    monkeypatch.setattr(steep, "coefficients", None)
-    assert an.critical(mn.Tanh()) == pytest.approx((1.0, 0.0, 0.0))
-    with pytest.raises(TypeError, match="not callable"):  # control: pairs do need them
-        off(mn.Tanh(), 30.0)

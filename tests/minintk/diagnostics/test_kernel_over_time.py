@@ -142,3 +142,22 @@ def test_what_is_no_run_is_refused() -> None:
         kernel_over_time(NET, points, x, y, k=8)
     with pytest.raises(ValueError, match="y expects shape"):
         kernel_over_time(NET, points, x, y[:3])
+
+
+@pytest.mark.parametrize(("dtype", "scales"), [(np.float32, (1e-30, 1e30)), (np.float64, (1e-300, 1e300))])
+def test_diagnostics_of_kernels_do_not_depend_on_units(dtype: Any, scales: tuple[float, float]) -> None:
+    """The squares of these entries, and their sums, overflow or underflow."""
+    a = np.random.default_rng(0).standard_normal((2, 30, 9)).astype(dtype)
+    k = (a @ np.swapaxes(a, -1, -2)).astype(dtype)
+    y = np.ones((30, 1), dtype=dtype)
+    y[::2] = -1
+    for scale in np.array(scales, dtype):
+        for centred in (False, True):
+            want = mn.diagnostics.alignment(k, k[::-1], centred=centred)
+            np.testing.assert_allclose(mn.diagnostics.alignment(scale * k, k[::-1], centred=centred), want, rtol=1e-5)
+            want = mn.diagnostics.target_alignment(k, y, centred=centred)
+            np.testing.assert_allclose(mn.diagnostics.target_alignment(scale * k, y, centred=centred), want, rtol=1e-5)
+        want = mn.diagnostics.effective_rank(k)
+        np.testing.assert_allclose(mn.diagnostics.effective_rank(scale * k), want, rtol=1e-4)
+    top = np.finfo(dtype).max
+    assert mn.diagnostics.effective_rank(np.eye(30, dtype=dtype) * top) == pytest.approx(30)
