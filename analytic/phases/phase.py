@@ -74,15 +74,15 @@ class Phase:
 
             Theta = A (chi^l - 1) / (chi - 1),  l = depth,  (A, chi) = (added, chi_1) for x' = x, else (added_c, chi)
 
-        Raises ValueError unless 0 < q* < inf.
+        Raises ValueError unless 0 < q* < inf and chi^l < e^600.
 
         >>> import minintk as mn
         >>> phase(mn.Sequential(mn.Dense(512, w_std=2**0.5), mn.ReLU())).ntk(10)
         (10.0, 10.0)
         """
         depth = whole("depth", depth)
-        if not 0 < self.q < inf:
-            raise ValueError(f"ntk expects a variance that settles at 0 < q* < inf, got q* = {self.q:g}")
+        if not (0 < self.q < inf and depth * log(max(1, self.chi_1, self.chi)) < 600):
+            raise ValueError(f"ntk expects 0 < q* < inf and chi^depth < e^600, got q* = {self.q:g}, depth = {depth}")
         series = (depth if abs(chi - 1) < SAME else (chi**depth - 1) / (chi - 1) for chi in (self.chi_1, self.chi))
         return self.added * next(series), self.added_c * next(series)
 

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from math import erf, exp, inf, log, sqrt
+from math import erf, exp, inf, isfinite, log, sqrt
 from typing import Any
 
 import mpmath as mp
@@ -321,6 +321,10 @@ def test_refusals() -> None:
         an.phase(mn.Sequential(mn.Dense(8), mn.ReLU()), start=0.0)
     with pytest.raises(ValueError, match="ntk expects"):
         an.phase(mn.Sequential(mn.Dense(8), mn.ReLU())).ntk(3)
+    chaotic = an.phase(mn.Sequential(mn.Dense(3, w_std=3.0), mn.Tanh()))
+    assert isfinite(chaotic.ntk(100)[0])
+    with pytest.raises(ValueError, match=r"chi\^depth < e\^600, got q\* = [0-9.]+, depth = 1000000"):
+        chaotic.ntk(10**6)
     with pytest.raises(TypeError, match="activation"):
         an.critical(mn.Dense(3))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="got both"):
