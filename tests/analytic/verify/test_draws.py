@@ -244,24 +244,40 @@ NARROW = (8, 12, 16, 32, 64)
 
 
 def holds_once_in_four(draw: Draw, widths: Sequence[int]) -> None:
-    """Check that one of four attempts confirms the law. Each retry has new data, twice the widths and 1/8 of the rate.
+    """Check that one of four attempts confirms the law. Each retry has new data and twice the widths.
 
-    The law is asymptotic. If the next order is small, a right draw is refused with probability at most LEVEL_OF_ALL. In
-    narrow deep networks, the stable rate of one member can be far below that of the eight members that set the rate.
+    The law is asymptotic. If the next order is small, a right draw is refused with probability at most LEVEL_OF_ALL.
+    After a network diverged, the rate is divided by 8. In narrow deep networks, the stable rate of one member can be
+    far below that of the eight members that set the rate. After an attempt that is undecided, we double the number of
+    examples and the rate. If phi has a kink and steps are small, few units cross it, and exponents scatter by 1.5
+    instead of .5. Of 480 random draws and widths 8 ... 64, those with phi = |x| held in the first attempt (37) or the
+    second (18).
     """
-
-    def holds(i: int) -> bool:
+    found: list[str] = []
+    while len(found) < 4:
         try:
-            again = replace(draw, seed=draw.seed + i, fraction=draw.fraction / 8**i)
-            return gate(again, [n << i for n in widths])["gate"] == "holds"
+            found.append(gate(draw, [n << len(found) for n in widths])["gate"])
         except FloatingPointError:  # a narrow network diverged
-            return False
+            found.append("diverged")
+            draw = replace(draw, fraction=draw.fraction / 8)
+        if found[-1] == "holds":
+            return
+        if found[-1] == "undecided":
+            draw = replace(draw, fraction=min(0.4, 2 * draw.fraction), examples=2 * draw.examples)
+        draw = replace(draw, seed=draw.seed + 1)
+    raise AssertionError(f"expected one of four attempts to confirm the law, found {', '.join(found)}")
 
-    assert any(holds(i) for i in range(4))
+
+KINKED = Draw(
+    depth=4, phi=mn.ReLU(), body="flatten", residual=False, w_std=1.5**0.5, b_std=0.5, b_init="normal",
+    loss="cross-entropy", examples=4, fraction=0.1, steps=5, regime="NTK", seed=4279888,
+)  # fmt: skip
+"""A draw that stays undecided in four attempts if each retry divides the rate by 8."""
 
 
 @UNSTABLE
 @settings(max_examples=few(8), derandomize=False, phases=[Phase.explicit, Phase.generate])
+@example(draw=KINKED)
 @given(draw=random_draws())
 def test_the_distance_from_the_linearisation_falls_with_the_width(draw: Draw) -> None:
     """Check eight networks that no earlier run has used. The slow test below uses wider networks."""
