@@ -114,13 +114,13 @@ def alignment(k: Array, other: Array, *, centred: bool = False) -> Array:
         if a.ndim not in (2, 3) or a.shape[-1] != a.shape[-2] or a.shape[-1] != k.shape[-1]:
             raise ValueError(f"{name} expects a kernel ([E], N, N), both of one N, got {tuple(a.shape)}")
         check_finite(name, a)
-    eps, tiny = float(xp.finfo(k.dtype).eps), float(xp.finfo(k.dtype).tiny)
-    k, other = (a / xp.maximum(xp.max(abs(a), axis=(-2, -1), keepdims=True), tiny) for a in (k, other))
+    rounding = 10 * float(xp.finfo(k.dtype).eps)
+    k, other = (a / xp.where((top := xp.max(abs(a), axis=(-2, -1), keepdims=True)) > 0, top, 1) for a in (k, other))
     before = _frobenius(k), _frobenius(other)
     if centred:
         k, other = _centred(k), _centred(other)
     a, b = _frobenius(k), _frobenius(other)
-    if not bool(xp.all(a > 10 * eps * before[0])) or not bool(xp.all(b > 10 * eps * before[1])):
+    if not bool(xp.all(a > rounding * before[0])) or not bool(xp.all(b > rounding * before[1])):
         raise ValueError("alignment expects kernels that are not zero" + (" after centring" if centred else ""))
     return xp.sum((k / a[..., None, None]) * (other / b[..., None, None]), axis=(-2, -1))
 

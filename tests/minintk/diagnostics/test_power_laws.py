@@ -103,6 +103,8 @@ def test_alignment() -> None:
     assert alignment(np.stack([a, b]), b).shape == (2,)
     with pytest.raises(ValueError, match="not zero after centring"):
         alignment(np.ones((3, 3)), np.eye(3), centred=True)
+    with pytest.raises(ValueError, match=r"not zero$"):  # and no warning of an overflow before
+        alignment(np.eye(3), np.zeros((3, 3), np.float32))
     with pytest.raises(ValueError, match="both of one N"):
         alignment(np.eye(3), np.eye(2))
 
