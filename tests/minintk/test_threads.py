@@ -124,42 +124,45 @@ def test_an_error_is_raised(two_cores: None) -> None:
     assert parallel(abs, [-1, -2]) == [1, 2]  # and the pool still works
 
 
-def test_the_error_of_the_earliest_item_is_raised(two_cores: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message of an error names the same item, whichever thread took it and failed first."""
-    hand_over, began, failed = threads._Pool.hand_over, threading.Event(), threading.Event()
-
-    def late(pool: threads._Pool, job: threads._Job, count: int) -> None:
-        hand_over(pool, job, count)
-        assert began.wait(60)  # the pool's thread has taken item 0
-
-    def work(i: int) -> None:
-        if i == 0:
-            began.set()
-            assert failed.wait(60)
-        failed.set()
-        raise ArithmeticError(f"number {i}")
-
-    monkeypatch.setattr(threads._Pool, "hand_over", late)
-    with pytest.raises(ArithmeticError, match="number 0"):
-        parallel(work, range(2))
-
-
-def test_an_interrupt_is_raised_before_errors_of_items(two_cores: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    hand_over, began, stopped = threads._Pool.hand_over, threading.Event(), threading.Event()
+@pytest.fixture
+def item_0_is_taken(two_cores: None, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Return an event to set when item 0 begins. The calling thread takes no item before the event is set."""
+    hand_over, began = threads._Pool.hand_over, threading.Event()
 
     def late(pool: threads._Pool, job: threads._Job, count: int) -> None:
         hand_over(pool, job, count)
         assert began.wait(60)
 
+    monkeypatch.setattr(threads._Pool, "hand_over", late)
+    return began
+
+
+def test_the_error_of_the_earliest_item_is_raised(item_0_is_taken: threading.Event) -> None:
+    """The message of an error names the same item, whichever thread took it and failed first."""
+    failed = threading.Event()
+
     def work(i: int) -> None:
         if i == 0:
-            began.set()
+            item_0_is_taken.set()
+            assert failed.wait(60)
+        failed.set()
+        raise ArithmeticError(f"number {i}")
+
+    with pytest.raises(ArithmeticError, match="number 0"):
+        parallel(work, range(2))
+
+
+def test_an_interrupt_is_raised_before_errors_of_items(item_0_is_taken: threading.Event) -> None:
+    stopped = threading.Event()
+
+    def work(i: int) -> None:
+        if i == 0:
+            item_0_is_taken.set()
             assert stopped.wait(60)
             raise ArithmeticError("number 0")
         stopped.set()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(threads._Pool, "hand_over", late)
     with pytest.raises(KeyboardInterrupt):
         parallel(work, range(2))
 
