@@ -105,7 +105,17 @@ def program(text: str) -> str:
     for node in ast.walk(tree):
         if isinstance(body := getattr(node, "body", None), list):
             body[:] = [n for n in body if not (isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant))]
-    return ast.dump(tree)
+        if isinstance(node, ast.JoinedStr):  # Python 3.12 adds an empty text
+            node.values[:] = [n for n in node.values if not (isinstance(n, ast.Constant) and n.value == "")]
+    return outline(tree)
+
+
+def outline(node: object) -> str:
+    """Return a syntax tree as text, the same in each version of Python. The text of `ast.dump` changed in 3.13."""
+    if isinstance(node, ast.AST):
+        fields = ((name, value) for name, value in ast.iter_fields(node) if value is not None and value != [])
+        return f"{type(node).__name__}({', '.join(f'{name}={outline(value)}' for name, value in fields)})"
+    return f"[{', '.join(map(outline, node))}]" if isinstance(node, list) else repr(node)
 
 
 def files_hash(row: str) -> str:

@@ -96,3 +96,12 @@ def test_prose_makes_no_row_of_programs_old(checkout: Path, file: str, text: str
 def test_the_table_alone_runs_nothing(rows: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert called(monkeypatch, "--table") == 1
     assert not rows.exists()
+
+
+def test_a_program_is_the_same_in_each_python() -> None:
+    """The hash of a program is part of a record, and rows run in Pythons whose syntax trees differ."""
+    assert release.program('"""Say."""\ndef f(x): return f"{x!r:{3}}"') == (
+        "Module(body=[FunctionDef(name='f', args=arguments(args=[arg(arg='x')]), body=[Return(value=JoinedStr(values="
+        "[FormattedValue(value=Name(id='x', ctx=Load()), conversion=114, format_spec=JoinedStr(values=[FormattedValue("
+        "value=Constant(value=3), conversion=-1)]))]))])])"
+    )
