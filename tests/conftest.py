@@ -21,6 +21,8 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 
+from tests.kit.thinned import FAMILIES, thin  # noqa: E402
+
 # The examples are the same in every run. `make.py test-all` draws more examples. `make.py explore` draws new examples,
 # and stores those that fail.
 settings.register_profile(
@@ -37,6 +39,13 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Raise UsageError if the name of a test contains a memory address, which differs between workers."""
     if " at 0x" in item.nodeid:
         raise pytest.UsageError(f"{item.nodeid} is named after an address: give the case an id")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark most cases of long families as slow in a run of all tests. Files and names that are asked for run whole."""
+    if config.args == config.getini("testpaths") and not config.option.keyword:
+        thin(items, FAMILIES.read_text("utf-8"))
 
 
 @pytest.fixture(scope="session", autouse=True)

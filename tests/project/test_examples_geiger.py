@@ -147,6 +147,7 @@ def test_every_size_is_taken() -> None:
             assert set(size) == set(module.main.__annotations__) - {"s", "return"}
 
 
+@pytest.mark.slow
 def test_runs_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run with the strict stand-in for GPU arrays gives similar results and converts no array implicitly."""
     shared = importlib.import_module("geiger")

@@ -156,6 +156,7 @@ def test_reproduce_runs_a_script_to_its_end(times: int, roots: Path, tmp_path: P
         assert "sqrt" in found.stdout
 
 
+@pytest.mark.slow
 def test_parts_make_the_whole(roots: Path, tmp_path: Path) -> None:
     def run(*options: str) -> int:
         command = [sys.executable, str(roots), "--out", str(tmp_path / "out"), *options]

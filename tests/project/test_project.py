@@ -227,7 +227,7 @@ def test_readme_code_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         exec(compile(block, f"README.md, Python block {number + 1}", "exec"), namespace)
 
 
-SLOW = {"lazy", "mup", "reference/examine", "training"}
+SLOW = {"lazy", "mup", "reference/examine", "scikit-learn", "training"}
 CODE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 WRITTEN_BY_THE_BUILD = re.compile(r"docs/(gallery/|course/kit-|project/(readme|changelog|contributing|benchmarks))")
 PAGES = {path.relative_to(ROOT / "docs").with_suffix("").as_posix(): path for path in (ROOT / "docs").rglob("*.md")}
