@@ -1,8 +1,9 @@
 """Thin out families of similar cases. By default, tests run a sample; `make.py test-all` runs all cases.
 
-`FAMILIES` lists the parametrized tests that take seconds, with the part that runs by default. To write it again:
+`FAMILIES` lists the parametrized tests that take seconds, with the part that runs by default. To write it again, name
+the folder, so that families run whole:
 
-    python3 make.py test-all --durations=0 -vv > durations.log
+    python3 make.py test tests --durations=0 > durations.log
     python3 make.py python -m tests.kit.thinned durations.log
 """
 
@@ -61,7 +62,7 @@ def thin(items: Sequence[pytest.Item], families: str) -> None:
 
 
 def listed(durations: str) -> str:
-    """Return the list of families, from what pytest prints for --durations=0 without thinning."""
+    """Return the list of families, from what pytest prints for --durations=0 if families run whole."""
     seconds, cases = defaultdict[str, float](float), defaultdict[str, set[str]](set)
     for time, case in re.findall(r"^ *([0-9.]+)s (?:call|setup|teardown) +(tests/.*)$", durations, re.M):
         family = case.partition("[")[0]
