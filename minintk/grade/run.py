@@ -49,7 +49,7 @@ class Graded:
 
     @property
     def text(self) -> str:
-        """Describe the errors, one line for each finding with the cases that show it, and then the hint.
+        """Describe the errors, one line for each finding with the cases that show it, then any hint.
 
         Unwritten functions, errors at one line, and NaN or unexplained numbers in one place are reported only once.
         """
@@ -73,7 +73,7 @@ class Graded:
             elif more:
                 first = f"all {self.cases} cases" if len(more) == self.cases - 1 else f"{first}; {others}"
             lines.append(f"{first}: {said}".removeprefix(": "))
-            hint = self.exercise.hint
+            hint = "" if self.carried else self.exercise.hint
         return CONTROL.sub("", "\n".join([*lines, f"hint: {hint}"] if hint else lines))
 
 

@@ -64,7 +64,7 @@ class Submission(AbstractContextManager["Submission"]):
 
     def __post_init__(self) -> None:
         if not Path(self.path).is_file():
-            raise FileNotFoundError(f"submission expects a Python file, got {os.fspath(self.path)!r}, which is none")
+            raise FileNotFoundError(f"submission expects a script or notebook, got {os.fspath(self.path)!r}, no file")
         self.wall: str | None = None  # the sandbox of the process, once known; "" without a sandbox
         self.warned = ""  # the first warning of the last call that warned, with its line
         self.asked = set[str]()  # functions that have been called

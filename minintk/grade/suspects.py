@@ -308,4 +308,4 @@ def scaled(g: Values, right: Values, tolerance: float, shape: tuple[int, ...]) -
     phi = ": is phi' forgotten?" if kept.min() > -0.3 and kept.max() < 1.3 else ""  # the usual range of slopes
     if len(shape) > 1 and np.allclose(each, each[(slice(None), *([slice(0, 1)] * (len(shape) - 1)))]):
         return "row factor", f"right but for a factor for each example, {size}, that is missing"
-    return "activation derivative", f"right but for a factor for each output, {size}{phi}"
+    return "activation derivative", f"right but for a factor for each output, {size}, that is missing{phi}"

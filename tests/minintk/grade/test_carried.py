@@ -39,7 +39,7 @@ ASSIGNMENT = Assignment(
     (
         Exercise("first", 4, one(Values("first", (X,), (2 * X, X)))),
         Exercise("first again", 4, one(Law("by itself", asked))),
-        Exercise("second", 6, one(Values("second", (X,), 2 * X + 1))),
+        Exercise("second", 6, one(Values("second", (X,), 2 * X + 1)), hint="add 1"),
         Exercise("third", 10, one(Values("third", (X,), 4 * X + 2))),
     ),
 )
@@ -68,6 +68,8 @@ def test_what_comes_after_an_error_has_half(graded: Any) -> None:
     found = graded(wrong)
     assert scores(found) == [0, 0, 3, 5]  # functions graded directly are the student's own
     assert found.exercises[2].text.startswith("half of the points: right, but for what comes from first\n")
+    assert "hint" not in found.exercises[2].text  # `second` is right
+    assert graded(SOLUTION.replace("[0] + 1", "[0] + 2")).exercises[2].text.endswith("hint: add 1")
     assert found.refused == ("first", "first again", "second", "third")
     assert scores(graded(wrong, carry=False)) == scores(graded(wrong, without=True)) == [0, 0, 0, 0]
     assert scores(graded(SOLUTION)) == [4, 4, 6, 10]

@@ -99,6 +99,7 @@ def two_layers_unmasked(u: Any, x: Any, W: Any) -> Any:
         (dense, lambda *a: dense_backward(*a)[:2], ARGS, "expected 3 gradients (dx, dW, db), got 2"),
         (dense, lambda *a: {"x": dense_backward(*a)[0], "dW": None}, ARGS, "dW: not written"),
         (relu_dense, lambda u, x, W, b: (u @ W.T, x.T @ u, u.sum(0)), ARGS[:3], "mask"),
+        (lambda x: x**3, lambda u, x: u * x, (np.arange(1.0, 4),), "factor for each output, 3 to 9, that is missing"),
     ],
 )  # fmt: skip
 @pytest.mark.filterwarnings("ignore:invalid value")
