@@ -62,7 +62,8 @@ class Report:
         if (safe := self.statements.get("safe")) is not None and self.run is not None and self.run.rates.size:
             bound, start = min(safe.interval[0], float(self.run.rates.min())), self.statements["rate"].value
             fell = f", though it starts at {start:.2g}" if bound < start / 2 else ""
-            found.append(f"Keep the rate of SGD below {bound:.2g}, the low end of the bounds met on these runs{fell}.")
+            least = "least bound of your run" if bound < safe.interval[0] else "low end of the interval over replicates"
+            found.append(f"Keep the rate of SGD below {bound:.2g}, the {least}{fell}.")
         wide = [law for law in self.laws if law.needed and self.regime != "lazy"]
         how = "In {0.parametrization}, started alike, the gap is 5 % at width {0.answer}; here {0.width}."
         found += [how.format(law) for law in wide]
@@ -92,7 +93,7 @@ class Report:
         parts = [
             textwrap.wrap(self.about, 118), [f"regime: {self.regime.upper()}. {self.reason}", *found],
             table(MEASURED, self.rows()), table(LAYERS, self.layers()),
-            [f"width for 5 %, {law.parametrization}: {law}" for law in self.laws],
+            [f"width for 5 %, {law.parametrization}, a quarter of its stable rate: {law}" for law in self.laws],
             table(("layer", "with the width n (coordinate check)"), list(self.scaling.items())),
             textwrap.wrap(WORDS, 118) if self.signals else (),
             ["what to do", *(f"- {sentence}" for sentence in self.advice), *end],

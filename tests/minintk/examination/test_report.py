@@ -34,7 +34,7 @@ def test_the_text_has_every_number_finding_and_sentence(report: Any) -> None:
     )
     assert "10 outputs: rates times 5" in " ".join(text.split())
     assert all(f"- {sentence}" in text for sentence in report.advice)
-    assert all(f"width for 5 %, {name}: " in text for name in ("Standard()", "NTK()"))
+    assert all(f"width for 5 %, {name}, a quarter of its stable rate: " in text for name in ("Standard()", "NTK()"))
     assert report.advice[-1] == MEANS[report.regime]
     least = min(report.statements["safe"].interval[0], float(report.run.rates.min()))
     assert any(f"Keep the rate of SGD below {least:.2g}, " in sentence for sentence in report.advice)
@@ -72,7 +72,7 @@ def test_the_rate_to_keep_below_is_the_lower_of_the_interval_and_the_run(low: fl
     found = {"rate": Statement("", 1.0, (1.0, 1.0), ""), "safe": Statement("", 1.0, (low, 1.5), "")}
     run = Run(np.arange(2), a, a, a, 1.0, diverged=False, rates=np.array([1.0, met]))
     sentence, _ = Report("lazy", "", statements=found, run=run).advice
-    assert f"below {bound}, the low end" in sentence
+    assert f"below {bound}, the {'least bound of your run' if met < low else 'low end of the interval'}" in sentence
     assert ("though it starts at 1" in sentence) == (float(bound) < 0.5)
 
 
