@@ -75,8 +75,8 @@ CLAIMS = (
         "The covariance of the last hidden layer's pre-activations, a mean over its units, converges to the analytic "
         "NNGP kernel."),
     Claim("kernel movement", "movement of the tangent kernel", "‖Θ̂<sub>T</sub> − Θ̂₀‖ / ‖Θ̂₀‖",
-        "Training moves the kernel less the wider the network: at most as n^-1/2 (eq. 17), and as n^-1 where phi' has "
-        "no jumps.", smooth=-1.0, bound_if_kinked=True),
+        "Training moves the kernel less the wider the network: as n^-1 where phi' has no jumps, otherwise about n^-3/4 "
+        "(a count, docs/lazy.md). Eq. 17 proves at most n^-1/2, for smooth phi.", smooth=-1.0, bound_if_kinked=True),
     Claim("input weights", "movement of the input weights", "‖W<sub>T</sub> − W₀‖ / ‖W₀‖",
         "Each input weight changes by a fraction n^-1/2; together they change the function by order 1."),
     Claim("hidden weights", "movement of the hidden weights", "‖W<sub>T</sub> − W₀‖ / ‖W₀‖",

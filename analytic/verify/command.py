@@ -50,7 +50,7 @@ def _verify(args: Namespace) -> int:
         seeds=args.seeds, device=args.device, seed=args.seed, progress=True,
     )  # fmt: skip
     path = verify.write(result, args.out, command=args.command)
-    print(f"report: {path}")
+    print(f"depth {args.depth}, {len(result.problem.x)} images, {result.settings['steps']} steps; report: {path}")
     _show(result)
     return STATUS[result.verdict]
 
