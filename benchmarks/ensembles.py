@@ -103,7 +103,7 @@ def _mse(f: Any, y: Any) -> Any:
 
 
 def torch_loop(a: Arrays, device: str, *, lr: float, steps: int) -> Work:
-    """Return the Work of training the networks one after another with PyTorch's usual loop."""
+    """Return the Work of PyTorch's usual loop, in which each step updates one network after another."""
     import torch
 
     x, y, modules = torch.from_numpy(a["x"]), torch.from_numpy(a["y"]), _modules(a)

@@ -39,7 +39,7 @@ def number(name: str, value: Any, *, zero: bool = False, negative: bool = False)
 
 
 def numbers(values: Any) -> tuple[float, ...]:
-    """Return a number, a sequence or an array of numbers as a tuple of floats.  Return () for other objects.
+    """Convert a number, a sequence or an array of numbers to a tuple of floats.  Return () for other objects.
 
     >>> numbers([1, np.inf]), numbers("1"), numbers(None)
     ((1.0, inf), (), ())

@@ -57,7 +57,7 @@ class Lines:
 
     @staticmethod
     def of(found: list[Text], count: int, dtype: Any, tangent: bool, begin: bool) -> Lines:
-        """Compile formulas for `count` rows."""
+        """Compile the formulas, and store their numbers for all `count` rows in the table."""
         rows: list[Array] = []
 
         def place(numbers: tuple[Array, ...]) -> int:

@@ -325,7 +325,7 @@ class _Classifier(ClassifierMixin, _Network):  # type: ignore[misc]
         return shares(self._predict(X)[0] / self.scale_)
 
     def predict_log_proba(self, X: Any) -> Host:
-        """Return the logarithm of `predict_proba`, (M, C), at least log 1e-300."""
+        """Return log max(p, 1e-300), (M, C), where p is `predict_proba`."""
         return np.log(np.maximum(self.predict_proba(X), 1e-300))
 
 

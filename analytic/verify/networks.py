@@ -105,7 +105,9 @@ def _concatenated(parts: list[Trajectory]) -> Trajectory:
 
 
 def descend(ntk: Host, y: Host, f0: Host, steps: Host, lr: float) -> Host:
-    """Return f_t on all points, (T, A), of descent by one network with a constant tangent kernel, eqs. (9) to (11).
+    """Return f_t on all points, (T, A), of descent by one network with a constant tangent kernel.
+
+    Source: Lee et al. 2019, eqs. (9) to (11).
 
     ntk : (A, N), all points against the training set, which comes first.  y : (N, 1).  f0 : (A,), the initial outputs.
     """
@@ -145,7 +147,7 @@ def errors(run: Trajectory, theory: Ensemble, hidden_nngp: Host, n_test: int) ->
 def linearised_training_error(
     net: Network, problem: Problem, xp: Any, rng: np.random.Generator, *, lr: float, steps: int, every: int
 ) -> float:
-    """Return max |f_trained - f_closed| / max |f_closed|, for a trained `Linearized` and eqs. (9) to (11)."""
+    """Train a `Linearized` and return max |f - f_closed| / max |f_closed|.   f_closed : the outputs by `descend`."""
     theta0 = to_library(net.init(rng), xp)
     x, y, points = (to_library(a, xp) for a in (problem.x, problem.y, problem.points))
     model = Linearized(net, theta0)

@@ -32,8 +32,8 @@ class SpectralDescent(Optimizer):
     """Gradient descent with steps of a given spectral norm for each tensor.   layout : the network's `net.layout`.
 
     lr : relative size of the steps (a number or a schedule).  Steps do not shrink near a minimum, so use a schedule
-    that decays to 0.  s (see the module) is `lr_scales` of `train` (default 1), not the parametrization's scale.  A
-    tensor with G = 0 is not changed.  Raises ValueError for lr <= 0 and for momentum outside [0, 1).
+    that decays to 0.  In the module's formula, s is `lr_scales` of `train` (default 1), not a parametrization's.
+    A tensor with G = 0 is not changed.  Raises ValueError for lr <= 0 and for momentum outside [0, 1).
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(50), mn.Tanh(), mn.Dense(2)), (8,))

@@ -25,8 +25,8 @@ from hypothesis import settings
 def thinned(cases: Iterable[Any], every: int = 3) -> list[Any]:
     """Return the cases for parametrize. All are marked slow, except those whose index is a multiple of `every`.
 
-    For a product of lists, choose an `every` that is coprime to the lengths of the lists. Each value then occurs
-    in the sample.
+    For a product of lists, choose an `every` that is coprime to the lengths of the lists. A value of a list then
+    occurs in the sample if the product of the lengths of all later lists is at least `every`.
     """
     return [
         pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=[pytest.mark.slow] * (i % every > 0))

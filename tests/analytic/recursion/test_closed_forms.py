@@ -216,7 +216,7 @@ def test_the_error_of_a_constant_is_none() -> None:
 
 
 def test_the_error_holds_at_the_worst_angle_and_falls_with_the_correlation() -> None:
-    """Compare relu^2 by quadrature with its closed form.
+    """Compare the kernels of relu^2 by quadrature with their closed forms.
 
     At correlation c, the error is at most `Kernel.error` times |c|^1024, and not far below this bound near c = 1.
     """

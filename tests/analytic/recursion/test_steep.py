@@ -25,7 +25,7 @@ PHIS = [mn.Sigmoid(), mn.Softplus(), mn.Swish(), mn.Tanh()]
 
 
 def circle() -> Array:
-    """Return rows of one norm: the first, and others at ANGLES from it."""
+    """Return rows of equal norm: a first row, and one row at each of ANGLES from it."""
     angles = np.append(0, ANGLES)
     return sqrt(2) * np.stack([np.cos(angles), np.sin(angles)], axis=1)
 

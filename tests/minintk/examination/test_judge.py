@@ -1,4 +1,4 @@
-"""Test intervals against simulated seeds, and test every verdict."""
+"""Test that intervals cover the mean of simulated results, and test every verdict."""
 
 from typing import Any
 

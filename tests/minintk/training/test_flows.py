@@ -105,7 +105,7 @@ def test_momentum_with_tau_growing_in_time(mu: float, by: Any, tolerance: float)
 
 @pytest.mark.parametrize("how", [{"tau": 0.7}, {"mu": 3.0}], ids=repr)
 def test_a_step_solves_for_the_velocity_exactly(how: dict[str, Any]) -> None:
-    """Under a constant gradient, two steps of any lengths damp as much as one of their total length.
+    """Under a constant gradient, two steps in turn damp the velocity as much as one step of their total length.
 
     For a short step h, 1 - decay is h times the friction.
     """
