@@ -8,10 +8,9 @@ lr gamma0 sigma_l / sqrt(n) sum_ic g^{l+1}_c(s) e_ic(s) h^l_i(s)' to W^l.  Over 
     h^{l+1}(k) = chi(k) + lr gamma0 sigma_l^2 sum_s H^l(k, s) e(s) g^{l+1}(s)      chi = sigma_l/sqrt(n) W^l(0) h^l
     g^l(k)     = xi(k)  + lr gamma0 sigma_l^2 sum_s G^{l+1}(k, s) e(s)' h^l(s)     xi  = sigma_l/sqrt(n) W^l(0)' g^{l+1}
 
-The kernels over time are H^l(k, s) = h^l(k) h^l(s)' / n : (r, r) and G^l(k, s) = g^l(k) g^l(s)' / n : (C, C).  As
-n -> infinity, they become deterministic.  W^l(0) enters both chi and xi.  In the limit, chi is the sum of a Gaussian u,
-which is independent across neurons and has the covariance sigma_l^2 H^l, and a response to g^{l+1} through h^l.  The
-same is true of xi:
+The kernels over time are H^l(k, s) = h^l(k) h^l(s)' / n : (r, r) and G^l(k, s) = g^l(k) g^l(s)' / n : (C, C).  They
+become deterministic as n -> infinity.  W^l(0) enters both chi and xi.  Then chi is the sum of a Gaussian u with the
+covariance sigma_l^2 H^l, independent across neurons, and a response to g^{l+1} through h^l.  The same is true of xi:
 
     chi = u + gamma0 sigma_l^2 A^l g^{l+1},    A^l(k, s) = (1/gamma0) dh^l(k)/dr(s),     cov u = sigma_l^2 H^l
     xi  = r + gamma0 sigma_l^2 B^{l+1} h^l,    B^l(k, s) = (1/gamma0) dg^l(k)/du(s),     cov r = sigma_l^2 G^{l+1}

@@ -105,9 +105,7 @@ def _concatenated(parts: list[Trajectory]) -> Trajectory:
 
 
 def descend(ntk: Host, y: Host, f0: Host, steps: Host, lr: float) -> Host:
-    """Return f_t on all points, (T, A), of descent by one network with a constant tangent kernel.
-
-    Source: Lee et al. 2019, eqs. (9) to (11).
+    """Return f_t on all points, (T, A), of descent with a constant tangent kernel (Lee et al. 2019, eqs. 9 to 11).
 
     ntk : (A, N), all points against the training set, which comes first.  y : (N, 1).  f0 : (A,), the initial outputs.
     """
