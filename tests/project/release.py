@@ -66,7 +66,7 @@ PASSED_BY = {
     "fuzz|storms|explore|mutants": ("docs/", "course/", "tests/project/", "benchmarks/", "examples/"),
     "verify|draw|mup": ("docs/", "course/", "tests/", "benchmarks/", "examples/"),
     "replicate|reproduce": ("docs/", "course/", "tests/", "benchmarks/"),
-    "bench": ("docs/", "course/", "examples/"),
+    "bench": ("docs/", "course/", "tests/", "examples/"),
 }
 """{pattern of rows: folders that matching rows do not read}."""
 HEAD = """# What a release has to pass

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ def test_verify_writes_a_report_and_says_what_it_found(tmp_path: Path, capsys: p
     assert status in (cli.OK, cli.FAILED, cli.UNDECIDED)  # a few of the intervals may be too wide to decide
     assert "tangent kernel at the start" in out
     assert "covariance of f_t, eq. (15)" in out
-    assert str(tmp_path / "out" / "report.html") in out
+    assert f"depth 1, 32 images, 48 steps; report: {tmp_path / 'out' / 'report.html'}" in out
     assert " fail" not in out
     last = " ".join(out.partition(" checks pass")[2].split())
     assert last.endswith("False alarms: 1% of runs. Power of the weakest control, at the z that it had: 100.0%.")
@@ -47,20 +48,12 @@ def test_verify_writes_a_report_and_says_what_it_found(tmp_path: Path, capsys: p
     assert "minintk verify --widths 32,64,128 --depth 1" in (tmp_path / "out" / "report.html").read_text()
 
 
-def found(verdict: str) -> Any:
-    class Found:
-        pass
-
-    thing: Any = Found()
-    thing.verdict = verdict
-    return thing
-
-
 @pytest.mark.parametrize(("verdict", "status"), [("pass", 0), ("fail", 1), ("undecided", 3)])
 def test_the_exit_status_is_the_verdict(
     verdict: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verify, "run", lambda **_: found(verdict))
+    found = SimpleNamespace(verdict=verdict, problem=SimpleNamespace(x=[0.0]), settings={"steps": 1})
+    monkeypatch.setattr(verify, "run", lambda **_: found)
     monkeypatch.setattr(verify, "write", lambda *_, **__: tmp_path)
     monkeypatch.setattr("analytic.verify.command._show", lambda _: None)
     assert cli.main(["verify", "--out", str(tmp_path)]) == status
