@@ -50,7 +50,7 @@ class ClosedForm(Dual):
     variance : (xp, q) -> v.   form : provides `rows` and `turn` and, for images, an optional `pair`.
     odd : True if phi(-x) = -phi(x); r' is then p' with p and r exchanged.  Otherwise, r' = 1 - p'.
     norms : phi if `turn` omits the part of p' that different norms cause (see `analytic.recursion.duals`), else None.
-        `mismatch` adds this part if all variances are at most `reach`; otherwise, by_norms(xp, sqrt q, sqrt q') is it.
+        `mismatch` adds it if all variances are at most `reach`; otherwise, by_norms(xp, sqrt q, sqrt q') returns it.
     parts : number of parts into which a block is cut, above 1 for a `turn` with more than a dozen temporary arrays.
     """
 
