@@ -1,4 +1,4 @@
-"""Skip modules whose extra is not installed when pytest collects the examples in docstrings."""
+"""When pytest collects docstring examples, skip the modules whose extra is not installed."""
 
 from importlib.util import find_spec
 

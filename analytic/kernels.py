@@ -99,7 +99,7 @@ class Wider(Parametrization):
 
 @lru_cache(maxsize=256)
 def check_rates(spec: s.Sequential, parametrization: Parametrization, shape: Shape) -> None:
-    """Raise UnsupportedLayer for Sign, or if the rates make Theta depend on the width; ValueError for Adam's rates."""
+    """Raise UnsupportedLayer for Sign or rates that make Theta depend on the width, and ValueError for Adam's rates."""
     if any(isinstance(layer, s.Sign) for layer in every(spec)):
         raise UnsupportedLayer(
             "Sign has no tangent kernel: E phi'^2 is infinite, from its jump.  Take .nngp(...) of it, or mn.Erf() "
@@ -124,11 +124,11 @@ class Kernel:
     """The NNGP and NTK of an infinitely wide network; built by `kernel`.
 
     Examples x : (N, *shape) are NumPy or CuPy arrays, float32 or float64, and kernels are arrays of that library and
-    precision.  Errors relative to sqrt(k(x, x) k(x', x')) are a few 1e-15, or a few 1e-7 in float32, even for nearly
+    precision.  Errors relative to sqrt(k(x, x) k(x', x')) are a few times 1e-15 (1e-7 in float32), even for nearly
     parallel, equal, opposite and zero rows.  `error` bounds the larger errors of activations without closed forms, and
-    of layers that amplify rounding errors of small angles (chaotic phase, as for erf and tanh at w_std >= 3).
-    After sin with large pre-activations u, kernels depend on differences of the rows' norms as small as those norms
-    divided by |u|.  The errors of nearly parallel rows can then be |u| times the precision.
+    of layers that amplify rounding errors of small angles (chaotic phase, as for erf and tanh at w_std >= 3).  With sin
+    and large pre-activations u, kernels depend on differences of the rows' norms as small as those norms divided by
+    |u|.  The errors of nearly parallel rows can then be |u| times the precision.
 
     Range: at every layer, a variance must be 0 or lie between 1e-306 and 1e306, so |x| / sqrt(d) can usually range from
     1e-153 to 1e153.  Results must be in the range of the inputs' dtype.  Otherwise, a ValueError names the row.  With a
@@ -148,12 +148,12 @@ class Kernel:
     load.  A call with `store` or `executor` gives the same bits as one without.
 
     With Numba (`pip install minintk[fast]`), image kernels of closed-form activations take a fifth of the time.  Small
-    kernels benefit only if Numba is already loaded; loading it takes 0.25 s.
+    image kernels do not use Numba, because loading it takes 0.25 s.
 
     x2 : M examples; defaults to x1.  With `minintk.Dropout`, x2 always has its own masks.  Hence K(x, x) of an example
         with itself appears only on the diagonal of nngp(x1), and not in nngp(x1, x1) or nngp(x1, x1.copy()).
     memory : bound, in bytes, on the memory that the call adds, including results; by default all free memory within the
-        control group's limit.  Loading Numba needs another 130 MB once, and compiling for Numba's disk cache 40 MB.
+        control group's limit.  Loading Numba needs another 130 MB once, and compiling for its disk cache needs 40 MB.
         MemoryError is raised before the pairs are computed if the result and the working arrays do not fit.
     out : an array of the result's shape and precision, e.g. a numpy.memmap, to write the result to; for `both`, a pair.
     store : a folder for the result and a record of the finished blocks.  If the process is killed, the same call
@@ -296,7 +296,7 @@ class Kernel:
         other` and `k ** 2` are the kernels of f_1 f_2 (`minintk.Product`): K = K_1 K_2, Theta = Theta_1 K_2 + K_1
         Theta_2, elementwise, or per pixel if the networks end in pixels.  The results have their own spec and work in
         posterior, ensemble and estimators.  Raises ValueError if parametrizations differ or c <= 0.  Raises
-        UnsupportedLayer unless one network ends in weights; for a product, it suffices that one begins with weights.
+        UnsupportedLayer unless one network ends with weights; for a product, one that begins with weights suffices.
 
         >>> import numpy as np, minintk as mn
         >>> one, two = kernel(mn.Dense(1)), kernel(mn.Sequential(mn.Dense(64), mn.ReLU(), mn.Dense(1)))
@@ -411,8 +411,8 @@ def kernel(spec: s.Layer, parametrization: Parametrization = DEFAULT_PARAMETRIZA
 
     parametrization : its learning-rate scales enter Theta.  Unless all are 1, computing Theta raises UnsupportedLayer
     if Theta depends on more than ratios of hidden widths.  In the standard and PyTorch parametrizations, Theta has no
-    limit.  We compute Theta to leading order at the spec's widths, with which it grows, as in neural-tangents.
-    If features move (`SpectralMuP`, `MeanField`), the kernels are those at initialisation, and
+    limit.  As in neural-tangents, we compute Theta to leading order at the spec's widths, with which it grows.  If
+    features move (`SpectralMuP`, `MeanField`), the kernels are those at initialisation, and
     training changes Theta by order one.  The variance K of the outputs is then O(1/n), and is computed for the spec's
     widths n.  Raises UnsupportedLayer if a layer has no rule, or if the limit does not follow this recursion.
 

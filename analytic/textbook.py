@@ -24,7 +24,7 @@ def nngp_and_ntk(spec: s.Layer, x1: Array, x2: Array | None = None) -> tuple[Arr
     """Compute K and Theta of the infinitely wide network, (N, M) each, layer by layer from K = x x'/d and Theta = 0.
 
     x1 : (N, d) or (N, H, W, C), NumPy.  x2 : M examples; defaults to x1.  Memory: a few times ((N + M) H W)^2 numbers.
-    Raises UnsupportedLayer if `step` has no rule, TypeError or ValueError for bad inputs.  Lee et al. 2019, suppl. E.
+    Raises UnsupportedLayer if `step` lacks a rule; TypeError or ValueError for bad inputs.  Lee et al. 2019, suppl. E.
 
     >>> from analytic import kernel
     >>> spec, x = s.Sequential(s.Dense(9), s.ReLU(), s.Dense(1)), np.array([[1.0, 0.0], [1.0, 1e-8]])
@@ -53,7 +53,7 @@ def chain(spec: s.Layer) -> list[s.Layer]:
 
 
 def step(before: s.Layer, layer: s.Layer, K: Array, Theta: Array) -> tuple[Array, Array]:
-    """Return K, Theta after `layer`.  For phi, K' = E phi(u) phi(u'), Theta' = Theta E phi'(u) phi'(u')."""
+    """Return K and Theta after `layer`.  For phi, K' = E phi(u) phi(u'), Theta' = Theta E phi'(u) phi'(u')."""
     match before, layer:
         case s.Dense() | s.Conv2d(), s.ReLU() | s.Erf():  # sums over many weights are Gaussian
             q = np.einsum("nnhwhw->nhw", K)

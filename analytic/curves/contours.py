@@ -3,8 +3,8 @@
     f(t) = (1 / 2 pi i) int e^{st} F(s) ds                  F is singular only at real s <= 0
     z(u) = 0.5017 u cot(0.6407 u) - 0.6122 + 0.2645 i u     times J / t, -pi < u < pi, J nodes: error about 3.9^-J
 
-(Trefethen, Weideman and Schmelzer 2006.)  T steps of SGD (`analytic.curves.sgd`) need the integral of q(z)^T F, q a
-polynomial, around the whole spectrum.  We close a hyperbola through -0.4 / (lr T) by an arc to the spectrum's right.
+(Trefethen, Weideman and Schmelzer 2006.)  T steps of SGD (`analytic.curves.sgd`) need the integral of q(z)^T F, where q
+is a polynomial.  A hyperbola through -0.4 / (lr T) is closed by an arc to the spectrum's right.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SLOPE = np.pi / 3  # rays at 30 degrees to the spectrum are inside |1 - lr z| < 
 
 
 def laplace(t: float) -> tuple[Host, Host]:
-    """Return nodes s, Im s > 0, from the middle outwards, and weights w, (NODES/2,): f(t) = 2 Re sum w F(s), f real."""
+    """Return nodes s with Im s > 0 and weights w, both (NODES/2,), such that f(t) = 2 Re sum w F(s) for real f."""
     u = np.pi * np.arange(1, NODES, 2) / NODES
     cot = 1 / np.tan(0.6407 * u)
     z = NODES * (0.5017 * u * cot - 0.6122 + 0.2645j * u)

@@ -97,10 +97,10 @@ def learning_curve(
     sum_k v_k phi_k, the sum of v_k^2 over each level.  noise : the variance of the noise in training and test labels.
 
     For Gaussian phi_k, the formulas hold for large width and many examples, with corrections of order 1/width and
-    1/examples.  For other phi_k, they are approximate.  For width = inf, `ridge` is the loss of `eigenlearning`.  A
-    lazy network differs: its kernel fluctuates, and it has as many features as weights, more than its width.  Raises
-    ValueError unless power is (K,) and >= 0, noise >= 0, width and examples whole numbers or inf, largest lambda from
-    1e-100 to 1e100.  Sources: Bordelon et al. 2024 (flow), Paquette et al. 2024 (SGD), Simon et al. 2023 (ridge).
+    1/examples.  For other phi_k, they are approximate.  For width = inf, `ridge` equals `eigenlearning`'s loss.  A lazy
+    network differs: its kernel fluctuates, and it has one feature per weight.  Raises ValueError unless power is (K,)
+    and >= 0, noise >= 0, width and examples are integers or inf, and the largest lambda is from 1e-100 to 1e100.
+    Sources: Bordelon et al. 2024 (flow), Paquette et al. 2024 (SGD), Simon et al. 2023 (ridge).
 
     >>> from analytic import power_law
     >>> modes, power = power_law(1.5, 1.8, count=10_000)

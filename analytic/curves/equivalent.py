@@ -1,4 +1,4 @@
-"""Compute the loss of the random-feature model from deterministic equivalents of its large random matrices.
+"""Compute the loss of the random-feature model from deterministic equivalents of large random matrices.
 
     inputs   z ~ N(0, I), one number per mode,      target y = sum_k v_k z_k + noise,     noise of variance sigma2
     model    f(z) = z' Lambda^1/2 W theta,        W: n columns of entries N(0, 1/n),    theta(0) = 0

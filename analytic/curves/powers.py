@@ -23,8 +23,8 @@ from minintk.validate import number, whole
 def power_law(alpha: float, beta: float, count: int = 10**6) -> tuple[Modes, Host]:
     """Return `count` modes lambda_k = k^-alpha and their power v_k^2 = k^-beta, as (modes, power).
 
-    Each of the first 200 modes is a level.  Each later level merges modes whose k differ by up to 1 %, and has their
-    mean eigenvalue and total power.  Raises ValueError unless alpha > 1, beta > 1 and 1 <= count <= 10^12 is whole.
+    Each of the first 200 modes forms a level.  Each later level merges modes whose k differ by up to 1 %, and has their
+    mean eigenvalue and total power.  Raises ValueError unless alpha > 1, beta > 1 and count is whole, from 1 to 10^12.
 
     >>> modes, power = power_law(2.0, 1.5, count=1000)
     >>> modes.eigenvalue[:3].round(4), float(modes.multiplicity.sum()), round(float(power.sum()), 4)

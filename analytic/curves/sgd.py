@@ -1,4 +1,4 @@
-"""Compute one-pass SGD by the Volterra equation of `LearningCurve.sgd`.   Symbols: see `analytic.curves.equivalent`.
+"""Solve the Volterra equation of one-pass SGD in `LearningCurve.sgd`.   Symbols: see `analytic.curves.equivalent`.
 
 For Gaussian inputs, a step on b new examples gives on average, in the eigenbasis of A = Lambda^1/2 W W' Lambda^1/2,
 
@@ -7,7 +7,7 @@ For Gaussian inputs, a step on b new examples gives on average, in the eigenbasi
     sum_j v_j^2 q(z_j)^T = (1 / 2 pi i) int q(z)^T (sum_k v_k^2 kappa / (lambda_k + kappa)) / z dz
     sum_j z_j^2 q(z_j)^T = (1 / 2 pi i) int q(z)^T (-z sum_k L_k) dz,        s(kappa) = -z
 
-Each node contributes a power q^T to both sums, so the equation is a linear recursion without a sum over past steps.
+Each node contributes a multiple of q^T to both sums, so the equation becomes a linear recursion without past sums.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def loss(e: Equivalent, steps: int, lr: float, batch: int) -> Host:
 
 
 def nodes(e: Equivalent, steps: int, lr: float, most: float) -> tuple[Host, Host, Host]:
-    """Return nodes z and two lists of weights w: Im sum w q(z)^T is F(T) - noise, or K(T), of `LearningCurve.sgd`."""
+    """Return nodes z and the weights w of F(T) - noise and of K(T) in `LearningCurve.sgd`, both Im sum w q(z)^T."""
     if isinf(e.n):
         return e.lam + 0j, 1j * e.v2, 1j * e.h * e.lam**2
     z, dz = contours.closed(3 / (lr * steps), 1.1 * most)

@@ -21,11 +21,11 @@ examples gives f^ = sum_i v^_i phi_i.  Averaged over draws of the examples,
     test error = E0 (sum_i (1 - L_i)^2 v_i^2 + noise),    E0 = n / (n - sum_i L_i^2)       mean square, with noise
     training error = (ridge / (n kappa))^2 test error
 
-The first line is a conservation law.  Without ridge, the learnabilities of all modes add up to exactly n for any kernel
-and every draw.  The other lines are exact for Gaussian eigenfunctions in the joint limit of large n and multiplicities.
-At finite n they are not: for targets that are noise of variance 1, with 10 equal modes, n = 8 and no ridge, the formula
-gives a test error of 5, but the mean over draws is 1 + n / (10 - n - 1) = 9.  For other eigenfunctions, measured errors
-are close to these formulas.  (Simon et al. 2023; Bordelon, Canatar and Pehlevan 2020; Jacot et al. 2020.)
+The first line is a conservation law.  Without ridge, the learnabilities of all modes add up to exactly n for every draw
+with an invertible kernel matrix.  The other lines are exact for Gaussian eigenfunctions in the joint limit of large n
+and multiplicities.  At finite n they are not: for pure noise of variance 1 with 10 equal modes, n = 8 and no ridge, the
+formula gives a test error of 5, but the mean over draws is 1 + n / (10 - n - 1) = 9.  For other eigenfunctions, they
+are good approximations.  (Simon et al. 2023; Bordelon, Canatar and Pehlevan 2020; Jacot et al. 2020.)
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ AngularKernel = Kernel | Callable[[Host], Host]
 
 @dataclass(frozen=True, eq=False)
 class Modes:
-    """Hold a kernel's eigenvalues by level l = 0, 1, ...
+    """Store a kernel's eigenvalues by level l = 0, 1, ...
 
     eigenvalue : (K,).  multiplicity : (K,), the number of eigenfunctions of each level, a float because it can be huge.
     rest : the trace of the omitted levels, k(1) - sum_l h_l lambda_l, or 0 if this is zero up to rounding.
@@ -64,9 +64,9 @@ def sphere_modes(kernel: AngularKernel, d: int, degree: int, *, kind: Kind = "nt
 
     kernel : `analytic.kernel(spec)`, or any function k(t) of the cosine t in [-1, 1].  Square-root singularities at +-1
         are resolved, because the quadrature variable is the angle.
-    kind : "nngp" or "ntk", the one to use if `kernel` is a `Kernel`.
+    kind : "nngp" or "ntk", the kernel to use if `kernel` is a `Kernel`.
 
-    An eigenvalue below 1000 eps E|k(t) P_l(t)| is lost in rounding and set to zero.  In high dimensions this happens
+    An eigenvalue below 1000 eps E|k(t) P_l(t)| is lost to rounding and set to zero.  In high dimensions this happens
     even at low degrees, because the cosine between random inputs is small.  Raises ValueError for d < 2, a negative
     degree, or a kernel that is not finite.
 
@@ -120,7 +120,7 @@ def data_modes(kernel: Array, y: Array) -> tuple[Modes, Host]:
 
         k = M Q diag(lambda) Q',    v = Q' y / sqrt(M)
 
-    kernel : (M, M), of all examples.  y : (M, C), the targets.  Returns (modes, power), with one level per mode and
+    kernel : (M, M), for all examples.  y : (M, C), the targets.  Returns (modes, power), with one level per mode and
     power : (M,), v_i^2 summed over outputs.  `eigenlearning(modes, n).test_error(power)` predicts the squared error for
     n << M examples.  Eigenvalues that are zero up to rounding are set to 0.  Raises the exceptions of `gradient_flow`.
 

@@ -25,9 +25,9 @@ from minintk.validate import number, whole
 def predict_loss(kernel: Array, y: Array, *, examples: int, ridge: float) -> float:
     """Return the test loss E |f(x) - y|^2 of regression with k + ridge I on `examples` examples.
 
-    kernel : (n, n), of the sample.  y : (n, C), the sample's targets with noise.  The prediction has sampling noise
-    and, like that of `eigenlearning`, an error of order 1/n.  Raises ValueError if ridge < (examples - n) / sum 1/mu,
-    because the sample then does not resolve kappa.  In this case, use a larger sample or more ridge.
+    kernel : (n, n), the sample's kernel matrix.  y : (n, C), the sample's targets with noise.  The prediction has
+    sampling noise and, like that of `eigenlearning`, an error of order 1/n.  Raises ValueError if ridge < (examples -
+    n) / sum 1/mu, because the sample then does not resolve kappa.  In this case, use a larger sample or more ridge.
 
     >>> import minintk as mn
     >>> x = np.random.default_rng(0).standard_normal((400, 20)) / 20**0.5

@@ -1,8 +1,8 @@
 """Propagate planes of pixel pairs through the leading layers in CUDA (on the host: `analytic.fast.numba_kernels`).
 
 A block of threads computes the pixel pairs of one image pair at one offset, and keeps them in shared memory through
-these layers.  Of each pixel, the block reads only precomputed numbers.  It writes two sums, or entries of a field.  The
-formulas are those of `analytic.recursion.scalar_forms`.  In the C code, `T` is float or double.
+these layers.  The block reads only precomputed numbers of each pixel.  It writes two sums or the entries of a field.
+The formulas are those of `analytic.recursion.scalar_forms`.  In the C code, `T` is float or double.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Text(Code):
         self.count = 0
 
     def name(self, a: Any) -> str:
-        """Return a symbol's name, or a constant cast to T, because an uncast constant turns float32 into double."""
+        """Return a symbol's name, or a constant cast to T, because a plain constant would promote float32 to double."""
         return a.name if isinstance(a, Symbol) else f"(T){float(a)!r}"
 
     def write(self, operation: str, *arguments: Any) -> Symbol:
@@ -184,7 +184,7 @@ def source(dtype: Any, forms: tuple[tuple[str, int, int], ...], *, tangent: bool
 
 
 def block_bytes(size: int, slots: int, threads: int, item: int) -> int:
-    """Return how many bytes of shared memory a block needs: for slots and window sums of `size` entries, and totals."""
+    """Return the bytes of shared memory of a block, for slots and window sums of `size` entries, and for totals."""
     return 16 * threads + item * (2 * (slots + 1) * size + size % 2 + 64)
 
 

@@ -1,6 +1,6 @@
 """Compute kernels of vectors in CUDA, with one thread for each pair of rows.
 
-In CuPy, every operation moves the tile through device memory.  Here a tile's p and tau (`state.Pairs`) are read and
+With CuPy, every operation moves the tile through device memory.  Here a tile's p and tau (`state.Pairs`) are read and
 written once per part of `analytic.fast.row_formulas.parts`.  A part can hold all layers.  In C, T is float or double.
 """
 
@@ -104,5 +104,5 @@ class Launch:
 def passes(
     xp: Any, program: Program, coefficients: tuple[Any, ...], count: int, dtype: Any, tangent: bool
 ) -> list[Part]:
-    """Return the program as a list of parts, each compiled or in CuPy.   count : the total number of rows."""
+    """Return the program as a list of parts, which are compiled or run in CuPy.   count : the total number of rows."""
     return parts(program, coefficients, lambda found, begin: Launch.of(xp, found, count, dtype, tangent, begin))

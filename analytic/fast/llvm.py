@@ -48,7 +48,7 @@ class Vectors(Code):
         return Symbol(self, how(*values), arguments if operation == "*" else ())
 
     def fused(self, operation: str, a: Any, b: Any) -> Symbol | None:
-        """Fuse a sum or a difference with a product in it.  Otherwise, D would depend on whether Theta is computed."""
+        """Fuse a + b or a - b if a or b is a product.  Otherwise, D would depend on whether Theta is computed."""
         if isinstance(a, Symbol) and a.factors:
             b = b if operation == "+" else self.write("*", b, -1.0)
             return self.write("fmuladd", *a.factors, b)
@@ -58,7 +58,7 @@ class Vectors(Code):
         return None
 
     def power_of_two(self, turn: Any) -> tuple[Any, Any]:
-        """Return n = round(turn) and 2^n.  With m mantissa bits, turn + 1.5 2^m contains n in its last digits."""
+        """Return n = round(turn) and 2^n.  With m mantissa bits, the lowest bits of turn + 1.5 2^m contain n."""
         digits = {4: 23, 8: 52}[self.dtype.itemsize]
         moved = turn + 1.5 * 2.0**digits
         whole = ir.VectorType(self.integer, self.lanes)

@@ -1,7 +1,7 @@
 """Propagate planes of pixel pairs through the leading layers with Numba (`pip install minintk[fast]`).
 
-`follow` takes the steps, and the numbers of the pixels for every step, from `analytic.fast.offsets`.  It is compiled
-once for each precision.  It has no code for particular networks or activations, and calls activations by address
+`follow` gets the steps, and the pixels' numbers for every step, from `analytic.fast.offsets`.  It is compiled once for
+each precision.  It has no code for particular networks or activations, and calls activations by address
 (`analytic.fast.compiled.steps_of_form`).  A plane is contiguous in memory, one line of pixel pairs after the other.
 Each line has `width` places.  Loops over places vectorise without remainder, because `width` is a multiple of 16.
 """
@@ -87,7 +87,7 @@ def plane(steps: Any, numbers: Any, forms: Any, lefts: Any, rights: Any, y: Any,
 def lift(values: Any, first: Any, others: Any, parts: Any, column: Any, out: Any) -> None:
     """Copy the pixels' numbers into the layout of planes, (arrays, lines width), with 0 after the last part of a line.
 
-    others : 1 to read images `first`, `first` + 1, ..., 0 for only `first`.   column : of `parts`, with first pixels.
+    others : 1 for images `first`, `first` + 1, ..., or 0 for `first`.   column : index of first pixels in `parts`.
     """
     N, steps, lines, _ = values.shape
     width, last = out.shape[1] // lines, parts.shape[0] - 1
@@ -106,7 +106,7 @@ def lift(values: Any, first: Any, others: Any, parts: Any, column: Any, out: Any
 @jit
 def store(work: Any, start: Any, width: Any, parts: Any, lines: Any, first: Any, into: Any, field: Any, tangent: Any
           ) -> None:  # fmt: skip
-    """Add a plane to the field at the indices `into`, except at -1.   lines : (y, y2, number of lines, w, row of x)."""
+    """Add a plane to the field at the indices `into`, unless -1.   lines : (y, y2, number of lines, w, row of x)."""
     y, y2, count, w, row = lines
     for line in range(count):
         for part in range(parts.shape[0]):

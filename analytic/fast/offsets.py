@@ -109,7 +109,7 @@ class Steps:
 
     table : (kind, slot, e, H - lines, ...) of each step.  A FORM appends its index in `forms` and its number of arrays,
     which start at values[e]; the last array is for margins.  A WINDOW appends (before, kernel) of each axis; e = 1 if
-    Theta is not 0.  COPY, ADD append the other slot.   factors : (ratio, 2 rest, constants) of a FORM; ratio of an ADD.
+    Theta is not 0.  COPY and ADD append the other slot.   factors : a FORM's (ratio, 2 rest, constants) or ADD's ratio.
     values : arrays (n, h, w).   forms : (name, number of arrays, number of factors).   taken : the last slot in use.
     """
 
@@ -138,7 +138,7 @@ class Steps:
         return ratio, 2 * rest
 
     def form(self, slot: int, form: Form, numbers: list[Array], own: tuple[float, ...] = ()) -> None:
-        """Append a form.  Forms act on single pairs.   own : the form's constants."""
+        """Append a form.  Forms act on each pair separately.   own : the form's constants."""
         e, factors = len(self.values), (*self.owed(), *own)
         self.values += [values.reshape((-1, *self.grid)) for values in numbers]
         code = form.name, len(numbers), len(factors)
@@ -211,9 +211,9 @@ def encode_all(program: Program, rows: tuple[Any, ...], steps: Steps, slot: int 
 
 
 def lines_of_places(W: int, weights: Array, reach: tuple[int, int], some: int) -> Iterator[tuple[Array, Array]]:
-    """Yield the parts of each line, as in `numba_kernels.follow`, and the weights of its places, (places, some).
+    """Yield each line's parts, as in `numba_kernels.follow`, and the weights of its places, (places, some).
 
-    weights : (w, w), on the last grid.   reach : extent of windows before and after a pixel.   some : x' per line.
+    weights : (w, w), on the last grid.   reach : windows' extent before and after a pixel.   some : images x' per line.
     """
     more = sum(reach)
     left = [(image, offset) for offset in offsets_of(weights) for image in range(some)]
@@ -231,13 +231,13 @@ def lines_of_places(W: int, weights: Array, reach: tuple[int, int], some: int) -
 
 
 def offsets_of(weights: Array) -> list[int]:
-    """Return the offsets at which a pair has a nonzero weight.   weights : (n, n), symmetric."""
+    """Return the offsets at which some pair has a nonzero weight.   weights : (n, n), symmetric."""
     return [o for o in range(1 - len(weights), len(weights)) if np.diagonal(weights, o).any()]
 
 
 @dataclass(frozen=True)
 class Planes:
-    """The planes of some images: their steps and the layout of their numbers.
+    """Planes of several images: their steps and the layout of the pixels' numbers.
 
     readout : defines the sum over planes, or None to keep all pixel pairs.   tangent : True if Theta is requested.
     pool : a pooling whose windows are summed while the field is filled.
@@ -266,7 +266,7 @@ class Planes:
 
     @property
     def reach(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Return how far windows reach before and after a pixel, across the lines and along them."""
+        """Return the extent of windows before and after a pixel, across the lines and along them."""
         windows = [row[4:8] for row in self.steps.table if row[0] == WINDOW] or [(0, 1, 0, 1)]
         rows, columns = ([(w[k], w[k + 1] - 1 - w[k]) for w in windows] for k in (0, 2))
         (top, bottom), (left, right) = (tuple(max(e) for e in zip(*ends, strict=True)) for ends in (rows, columns))
@@ -286,7 +286,7 @@ class Planes:
 
     @cached_property
     def arrays(self) -> tuple[Array, Array]:
-        """Return the table of the steps and their factors."""
+        """Return the steps' table and their factors as arrays."""
         return np.array(self.steps.table, dtype=np.int64), np.array(self.steps.factors, self.workspace.dtype)
 
     @cached_property
@@ -314,7 +314,7 @@ class Planes:
         return np.where(inside, rows[:, None] * self.grid[1] + columns, -1).reshape(-1)
 
     def sums(self, n: int, first: int, m: int, same: bool) -> Array:
-        """Return (2, n, m), D and Theta read out for images :n, first:first + m; 0 below the diagonal if `same`."""
+        """Return D and Theta, (2, n, m), of images :n with first:first + m; they are 0 below the diagonal if `same`."""
         assert self.readout is not None
         unit = self.readout.weights[2]
         if not on_host(self.xp):
@@ -375,7 +375,7 @@ class Planes:
         self.workspace.give(lefts, rights, buffers)
 
     def launch(self, pairs: Array, field: Array | None, others: int = 1) -> Array:
-        """Compute planes on a GPU.  Fill `field` if given, with `others` images per x; return the sums, (pairs, 2)."""
+        """Compute planes on a GPU.  Fill `field` if given (`others` images x' per x); return the sums, (pairs, 2)."""
         steps, values, xp = self.steps, self.laid_out, self.xp
         (H, W), w, (rows, columns) = steps.size, steps.grid[1], self.reach
         shape = (len(steps.table), H, W, values.shape[1], steps.channels, steps.slots, *rows, *columns, W - w,

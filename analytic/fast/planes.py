@@ -51,7 +51,7 @@ def fits_a_block(xp: Any, program: Program, shape: Shape, item: int) -> bool:
 
 @cache
 def numba_works() -> bool:
-    """Return True if Numba is installed and loads.  Warn once if it fails to load, e.g. with another NumPy."""
+    """Return True if Numba is installed and loads.  Warn once if it fails to load, e.g. with an incompatible NumPy."""
     return with_numba("analytic.fast.numba_kernels") is not None
 
 
@@ -63,7 +63,7 @@ def steps_taken(program: Program, shape: Shape, layout: FieldLayout, pairs: int)
 
 
 def bytes_of(plan: ImagePlan, inputs: Examples, images: int) -> int:
-    """Return a bound on the bytes that the images prepared together and the planes of all threads occupy."""
+    """Return an upper bound on the bytes that the images prepared together and the planes of all threads occupy."""
     number, head = plan.layout.number, plan.program[: plan.by_offsets]
     windows = [step.axes for step in all_steps(head) if isinstance(step, Window)]
     rows, columns = (size + max((axes[k].kernel for axes in windows), default=1) for k, size in enumerate(plan.grid))

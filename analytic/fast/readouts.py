@@ -1,4 +1,4 @@
-"""Read out planes: compute poolings and a final mean over equal pixels as one weighted sum over pixel pairs.
+"""Read out planes: compute poolings and a final mean over pixel positions as one weighted sum over pixel pairs.
 
 Poolings average with T_1, ..., T_K, one matrix per axis, and A = T_K ... T_1 : (out, H) is their product.  The next
 step averages over pairs of identical output pixels (or uses the single output pixel, if only one remains):
@@ -27,7 +27,7 @@ from minintk.spec.windows import Axis
 
 
 def averages(step: Pool, k: int) -> tuple[Array, int]:
-    """Return (c T, c), where T : (out, size) averages along axis k; c T has whole entries unless `step.normalised`."""
+    """Return (c T, c), where T : (out, size) averages along axis k; c T is integer unless `step.normalised`."""
     if step.normalised:
         return averaging_matrix(np, step.axes[k], normalised=True), 1
     return window_matrix(step.axes[k]), step.axes[k].kernel
@@ -40,7 +40,7 @@ def whole(axis: Axis) -> bool:
 
 @dataclass(frozen=True)
 class Readout:
-    """Read-out of planes of (H, W) pixels: poolings, then a mean over equal pixels unless only one pixel remains."""
+    """Read-out of planes of (H, W) pixels: poolings, then a mean over pixel positions if several remain."""
 
     grid: tuple[int, int]
     pools: tuple[Pool, ...]
@@ -59,7 +59,7 @@ class Readout:
         return rows, columns, largest / counts
 
     def averaged(self, number: int, row: PoolCoefficients, layout: FieldLayout) -> PoolCoefficients:
-        """Return `row` of pooling `number` with `own` averaged by the later steps.  Shares are equal: no effect."""
+        """Return `row` of pooling `number` with `own` averaged by later steps.  All shares are equal here."""
         own = row.own.right.reshape((-1, *row.grid))
         for k, axis in ((0, 1), (1, 2)):
             A = np.eye(row.grid[k])

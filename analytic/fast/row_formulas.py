@@ -26,7 +26,7 @@ from minintk.arrays import Array
 def dense(m: Any, p: Any, tau: Any, one: Any, two: Any, k: Any) -> tuple[Any, Any]:
     """Set p' = A A' p + d^2,   tau' = A A' tau + ratio (1/2 - p') + rest/2 / (scale scale'),   see `rules.mix_pairs`.
 
-    one, two : 1/scale unless rest is 0.  With a bias, A and a vector of two numbers follow; d is both vectors' product.
+    one, two : 1/scale unless rest is 0.  With a bias, A and a vector of two numbers follow; d is the vectors' product.
     """
     if len(one) >= 3:
         *_, a, turn, turn2 = one
@@ -81,14 +81,14 @@ class Text(NamedTuple):
 
 
 def as_written(step: Any, kind: type, *methods: str) -> bool:
-    """Return True if a step's class is `kind` or a subclass that inherits these methods, and none is monkeypatched."""
+    """Return True if a step's class is `kind` or a subclass that inherits these methods, none of them monkeypatched."""
     found = [getattr(type(step), name, None) for name in ("pairs", *methods)]
     whole = [(kind.__module__, f"{kind.__name__}.{name}") for name in ("pairs", *methods)]
     return isinstance(step, kind) and [(one.__module__, one.__qualname__) for one in found if one] == whole
 
 
 def texts(step: Any, row: Any) -> list[Text] | None:
-    """Return a step as a list of formulas, or None if it has no formula, or none for its rows of zeros."""
+    """Return a step as a list of formulas, or None if it has no formula at all or none for its zero rows."""
     if as_written(step, Begin):
         return [] if step.first is None else texts(step.first, row and row._replace(mix=None))
     if as_written(step, Affine, "tangents"):
@@ -126,7 +126,7 @@ def fork(step: Any, row: Any, one: list[Part], two: list[Part], block: Block) ->
 
 
 def parts(program: Program, coefficients: tuple[Any, ...], made_of: Callable[[list[Text], bool], Part]) -> list[Part]:
-    """Return the program as a list of parts, each compiled or in the array library.
+    """Return the program as a list of parts, which are compiled or use the array library.
 
     made_of : (formulas, True if Theta starts at 0) -> a compiled part.
     """

@@ -16,7 +16,7 @@ from analytic.recursion.scalar_forms import Arithmetic
 
 
 class Symbol:
-    """A number that the code computes.   name : its name in the code.   factors : its factors if it is a product."""
+    """A number in the generated code.   name : its name in the code.   factors : its factors if it is a product."""
 
     def __init__(self, code: Code, name: Any, factors: tuple[Any, ...] = ()) -> None:
         self.code, self.name, self.factors = code, name, factors

@@ -1,8 +1,8 @@
 """Compute kernels of vectors with Numba (`pip install minintk[fast]`): a line of a tile stays in cache for all layers.
 
 NumPy moves a tile through the cache once per operation.  Here, a line of a few hundred pairs passes through all layers
-while it is in the nearest cache.  Every step is a formula of `analytic.fast.row_formulas`, which is compiled once for
-all programs and called by its address.  The formulas read the rows' numbers from one table.
+while it is in the first-level cache.  Every step is a formula of `analytic.fast.row_formulas`, which is compiled once
+for all programs and called by its address.  The formulas read the rows' numbers from one table.
 """
 
 from __future__ import annotations
@@ -84,5 +84,5 @@ class Lines:
 
 
 def passes(program: Program, coefficients: tuple[Any, ...], count: int, dtype: Any, tangent: bool) -> list[Part]:
-    """Return the program as a list of parts, each compiled or in NumPy.   count : the total number of rows."""
+    """Return the program as a list of parts, which are compiled or run in NumPy.   count : the total number of rows."""
     return parts(program, coefficients, lambda found, begin: Lines.of(found, count, np.dtype(dtype), tangent, begin))

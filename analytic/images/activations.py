@@ -27,10 +27,10 @@ class KinkedCoefficients(NamedTuple):
     """Coefficients of alpha x + beta |x|.   X, A, U : defined in `apply`, below.
 
     half, twice : sqrt(q / 2 unit), and twice this number.
-    floor : lower bound of X, to avoid division by 0: the X of the angle pi - eps / 4, for the largest U.
+    floor : lower bound of X that avoids division by 0: X at the angle pi - eps / 4 for the largest U.
     opposite : two pixels with A / X above this number are treated as opposite; inf if no two images are opposite.
     scale : D and Theta are multiplied by this number, which is 1 unless their unit is too small or too large.
-    zero : 1 if q = 0.   slope : phi'(0) if q = 0, else alpha, times sqrt(old / new unit).   Both None if unnecessary.
+    zero : 1 if q = 0.   slope : phi'(0) if q = 0, else alpha, times sqrt(old / new unit).   Both are None if unneeded.
     """
 
     half: PixelValues
@@ -126,7 +126,7 @@ def form_of(step: Dual) -> Form | None:
 
 
 class FormCoefficients(NamedTuple):
-    """Hold the form's numbers per pixel; the last is half the new variance, > 0.   unit : D's unit before the step."""
+    """A form's numbers per pixel; the last is half the new variance, > 0.   unit : D's unit before the step."""
 
     form: Form
     numbers: tuple[PixelValues, ...]
@@ -187,7 +187,7 @@ def _(step: Any, pixels: Pixels, tile: Tile) -> tuple[Pixels, FormCoefficients |
 
 @apply.register
 def _(step: Dual, row: Any, field: Field) -> None:
-    """Convert D to p = (D - (sqrt q - sqrt q')^2 / 2) / (2 sqrt(q q')), p to p' and p' to D', or use the formula."""
+    """Convert D to p = (D - (sqrt q - sqrt q')^2 / 2) / (2 sqrt(q q')), p to p' and p' to D', or apply a `Form`."""
     if isinstance(row, FormCoefficients):
         apply_form(row, field)
         return
@@ -244,7 +244,7 @@ def _(step: Dual, row: Any, field: Field) -> None:
 
 
 class Aligned(Pairs):
-    """Pairs of equal pixels of images x and x'; p, tau : (A, B, H W)."""
+    """Pairs of pixels at the same position of images x and x'; p, tau : (A, B, H W)."""
 
     def __init__(self, scratch: Scratch, field: Field, P: int, p: Array, tau: Array | None) -> None:
         super().__init__(scratch, p, None, tau)

@@ -51,7 +51,7 @@ class Attend(Mixing):
         return prod(self.grid), prod(self.grid)
 
     def law(self, law: Law) -> Law:
-        """Return the law: sums of Gaussians are Gaussian, channel by channel."""
+        """Return `law` unchanged: in each channel, sums of Gaussians are Gaussian."""
         return law
 
     def weights(self, K: Array, q: Array) -> tuple[Array, tuple[int, int]]:
@@ -67,7 +67,7 @@ class MaskedMean(Attend):
     """Average over the positions whose variance is positive."""
 
     def weights(self, K: Array, q: Array) -> tuple[Array, tuple[int, int]]:
-        """Return A : (n, 1, L), and (1, 1)."""
+        """Return A : (n, 1, L), the equal weights of positions with q > 0, and the new grid (1, 1)."""
         xp = array_namespace(K)
         m = xp.astype(q > 0, K.dtype)[:, None]
         return m / xp.maximum(xp.sum(m, axis=-1, keepdims=True), 1.0), (1, 1)

@@ -1,6 +1,6 @@
 """Compute the kernels of images by propagating a few pairs of images at a time through all layers.
 
-A tile's images are prepared together, with variances in float64.  Threads then compute pairs, by fields or planes.
+A tile's images are prepared together, with variances in float64.  Threads then compute pairs as fields or planes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from minintk.threads import alone, single_threaded_blas
 
 
 def image_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Array | None]:
-    """Compute NNGP and NTK of x1 (and x2), and first, if needed, of each image with itself.  Errors: see `Wanted`."""
+    """Compute the NNGP and NTK of x1 (and x2).  If needed, pair each image with itself first.  Errors: see `Wanted`."""
     plan = plan_images(program, inputs, pixels=wanted.pixels)
     hint = "; the work grows with the number of pixel pairs: pool earlier, or take smaller images"
     results = wanted.arrays(inputs, working_memory(plan, inputs), hint)
@@ -99,7 +99,7 @@ FASTER = 8
 
 
 def images_per_tile(plan: ImagePlan, n: int) -> int:
-    """Return how many of n images per side are prepared together, independently of the number of threads."""
+    """Return the number of images per side of a tile, at most n; it does not depend on the number of threads."""
     host = on_host(plan.layout.xp)
     if plan.pixels[1] > 1:
         return max(1, min(n, NUMBERS_IN_TILE // plan.pixels[1]))
@@ -126,7 +126,7 @@ BYTES_OF_A_SERIES = 80_000
 
 
 def working_memory(plan: ImagePlan, inputs: Examples, size: int | None = None) -> int:
-    """Estimate how many bytes all threads together need besides the results.   size : images per side of a tile."""
+    """Estimate the bytes that all threads need in addition to the results.   size : images per side of a tile."""
     n, host = max(inputs.shape), on_host(plan.layout.xp)
     size = min(size or images_per_tile(plan, n), n)
     shared = 16 * sum(x.shape[0] for x in inputs.x) * sum(h * w for h, w in plan.pooled) if plan.recorded else 0
@@ -198,14 +198,14 @@ class PreparedImages:
 
 @dataclass(frozen=True)
 class SelfKernels:
-    """Hold `rows`, each image's kernels with itself, and `pools`, D and Theta after poolings or before attentions."""
+    """Store `rows`, each image's kernels with itself, and `pools`, D and Theta after poolings or before attentions."""
 
     pools: list[tuple[Array, Array]]
     rows: RowState
 
 
 def selves_at_once(double: ImagePlan, n: int) -> int:
-    """Return how many of n images, each paired with itself, to propagate at a time; `Selves` need more memory."""
+    """Return how many of n images to pair with themselves at a time; `Selves` need more memory than `Square`."""
     if by_quadrature(double.program):  # each image has its own coefficients
         return 1
     most = pairs_at_once(double)
@@ -259,11 +259,11 @@ def rows_of(images: slice, F: int) -> slice:
 
 @dataclass(frozen=True)
 class ImageEngine:
-    """Evaluate the kernels, or a block of them.
+    """Evaluate image kernels, or a block of them.
 
     inputs : if symmetric (x2 = x1), only the upper triangle is computed.   pools : `SelfKernels.pools` of x1 and x2.
     own : the diagonals, if known and x2 = x1.   asked : (NNGP, NTK), True for each requested kernel.
-    size : images per side of a tile.   out : the results.   workspace : the threads' arrays.   `run` sets the last two.
+    size : images per side of a tile.   out : the results.   workspace : the threads' arrays.   `run` sets both.
     """
 
     plan: ImagePlan
@@ -276,12 +276,12 @@ class ImageEngine:
     workspace: Any = None
 
     def working_memory(self, inputs: Examples) -> int:
-        """Return the number of bytes needed in addition to the results, for `inputs`, which can be a block's."""
+        """Return the number of bytes needed in addition to the results, for `inputs`, which can be those of a block."""
         others = sum(8 * int(a.size) for pool in self.pools for pair in pool for a in pair)
         return others + working_memory(self.plan, inputs, self.size)
 
     def at(self, place: Place) -> ImageEngine:
-        """Return the engine for a block of whole tiles, but without program and library (see `under`)."""
+        """Return the engine for a block of whole tiles, but without its program and array library (see `under`)."""
         (i, j), inputs, plan = place, self.inputs.at(*place), self.plan
         sides = [(self.pools[0], i), (self.pools[-1], j)][: len(inputs.x)] if self.pools else []
         pools = [[(d[at], theta[at]) for d, theta in pool] for pool, at in sides]
@@ -379,7 +379,7 @@ class ImageEngine:
         return v[:, rows].reshape((E, -1, 1)), v[:, columns].reshape((E, 1, -1))
 
     def ends(self, field: Field, values: Array) -> Array:
-        """Return the final values of a field of A images x and B images x', (E, A F, B F), (E, F) = `plan.pixels`."""
+        """Return the final values of a field of A images x and B images x', (E, A F, B F); (E, F) = `plan.pixels`."""
         if isinstance(field, Diagonal):
             return field.xp.moveaxis(values, -1, 0)
         return values[None] if self.plan.pixels[0] == 1 else equal_pixels(field, values)

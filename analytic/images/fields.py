@@ -4,7 +4,7 @@ For pixels p of x and p' of x', with pre-activations u, u' of variances q, q' an
 
     D = E (u - u')^2 / 2 = (q + q') / 2 - K >= 0              Theta, the tangent kernel; None if not requested
 
-D is linear in q, q' and K, so sums over windows act on D as on K.  D is exactly 0 for equal pixels, and gives the angle
+D is linear in q, q' and K, so sums over windows act on D as on K.  D is exactly 0 if u = u', and gives the angle
 between u and u' without cancellation.  Outside the image, u = 0; if u' = 0 but u is inside, D = q / 2.
 
 Variances pass through all layers first, in float64 (`Pixels`).  Then the distances of a few pairs of images follow
@@ -64,7 +64,7 @@ class Field(ABC):
     i, j : the images x and x', as slices of the tile's images.   grid : (H, W).   asked : True if Theta is requested.
     live : the number of arrays in use, 1 or 2.
     pending : (ratio, rest) if ratio K + rest must still be added to Theta; rest is in D's unit.
-    roundings : D's error, in units of rounding.   added_up : True if the next pooling's windows are already summed.
+    roundings : D's error, in units of eps.   added_up : True if the next pooling's windows are already summed.
     """
 
     def __init__(
@@ -105,18 +105,18 @@ class Field(ABC):
 
     @abstractmethod
     def left(self, values: PixelValues) -> Array:
-        """Return the numbers of the images x, in a shape that broadcasts to d."""
+        """Return the values of the images x, in a shape that broadcasts to d."""
 
     @abstractmethod
     def right(self, values: PixelValues) -> Array:
-        """Return the numbers of the images x', in a shape that broadcasts to d."""
+        """Return the values of the images x', in a shape that broadcasts to d."""
 
     @abstractmethod
     def pieces(self, finer: int = 1) -> Iterator[slice]:
         """Yield slices of d's first axis.  On the host, slices are smaller by the factor `finer`."""
 
     def pick(self, values: PixelValues, piece: slice) -> tuple[Array, Array]:
-        """Return the numbers of x and of x' for the pairs in a piece."""
+        """Return the values of x and of x' for the pairs in a piece."""
         return self.left(values)[piece], self.right(values)
 
     @abstractmethod
@@ -129,7 +129,7 @@ class Field(ABC):
 
     @abstractmethod
     def flatten(self) -> None:
-        """Average over pairs of equal pixels."""
+        """Average over pairs of pixels at the same position."""
 
     @property
     def sizes(self) -> tuple[int, int]:

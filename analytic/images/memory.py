@@ -21,7 +21,7 @@ class PixelValues(NamedTuple):
 
 
 class Workspace(local):
-    """Arrays to lend, in one pool for each thread.  Arrays of all shapes share a pool's memory."""
+    """Reusable arrays, in one pool for each thread.  Arrays of all shapes share a pool's memory."""
 
     def __init__(self, xp: Any, dtype: Any) -> None:
         self.xp, self.dtype = xp, xp.dtype(dtype)
@@ -65,7 +65,7 @@ def rounded(n: int, step: int) -> int:
 
 @dataclass(frozen=True)
 class FieldLayout:
-    """Layout of a tile's fields.   diagonal : True if fields contain only pairs of equal pixels."""
+    """Layout of a tile's fields.   diagonal : True if fields contain only pairs of pixels at the same position."""
 
     xp: Any
     dtype: Any

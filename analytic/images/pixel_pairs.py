@@ -2,7 +2,7 @@
 
 Square     all pairs of pixels of some images x and x', as a matrix (pixels of all x, pixels of all x')
 Selves     all pairs of pixels of each image with itself
-Diagonal   only pairs of equal pixels of some images x and x'
+Diagonal   only pairs of pixels at the same position of some images x and x'
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Selves(Square):
 
 
 class Diagonal(Field):
-    """Pairs of equal pixels of A images x and B images x'; d, theta : (A, B, H W)."""
+    """Pairs of pixels at the same position of A images x and B images x'; d, theta : (A, B, H W)."""
 
     def shape(self, H: int, W: int) -> tuple[int, ...]:
         return (*self.sizes, H * W)

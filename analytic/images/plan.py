@@ -29,8 +29,8 @@ class ImagePlan:
 
     scaled : True if images are scaled to mean square 1.   recorded : True if each image is first paired with itself.
     by_offsets : the number of leading steps that run plane by plane (`planes`), with Numba or on a GPU.
-    pixels : (E, F); results have the shape (E, N F, M F).  For P final pixels, (E, F) is (P, 1) for equal pixels, and
-    (1, P) for all pairs of pixels.
+    pixels : (E, F); results have the shape (E, N F, M F).  For P final pixels, (E, F) is (P, 1) for pairs at the same
+    position, and (1, P) for all pairs of pixels.
     """
 
     program: Program
@@ -48,7 +48,7 @@ class ImagePlan:
 
     @property
     def pool(self) -> Pool | None:
-        """Return the pooling whose windows the leading steps sum, or None.  With it, no field contains all pixels."""
+        """Return the pooling whose windows the leading steps sum (then no field contains all pixels), or None."""
         end = self.program[self.by_offsets] if 0 < self.by_offsets < len(self.program) else None
         return end if isinstance(end, Pool) and planes().added_up(end, self.layout.xp) else None
 
@@ -81,7 +81,7 @@ def pool_grids(program: Program) -> Iterator[tuple[int, int]]:
 def plan_images(
     program: Program, inputs: Examples, *, each: bool = False, pixels: tuple[int, int] = (1, 1)
 ) -> ImagePlan:
-    """Plan the kernel of x1 with x2 or x1, or, if `each`, of each image with itself.   pixels : as in `ImagePlan`."""
+    """Plan the kernel of x1 with x2 or x1, or of each image with itself if `each`.   pixels : as in `ImagePlan`."""
     xp, shape, (N, M) = inputs.xp, inputs.example, inputs.shape
     dtype = inputs.dtype if each else field_precision(program, inputs)
     pairs = N if each else N * M // (2 if inputs.symmetric else 1)

@@ -1,4 +1,4 @@
-"""Define the recursion on images, for covariances of all pairs of pixels or of equal pixels only.
+"""Define the recursion on images, for covariances of all pairs of pixels or only of pixels at the same position.
 
     convolution   K'(p, p') = w^2 / |s| sum_s K(S p + s, S p' + s) + beta^2     Theta' likewise, + ratio K' + rest
     pooling       K'(p, p') = 1 / |s|^2 sum_{s, s'} K(S p + s, S p' + s')       Theta' likewise
@@ -6,7 +6,7 @@
     activation    pixel pair by pixel pair, as for vectors                      S : stride,  s, s' : offsets in a window
 
 K is 0 outside the image or, if circular, periodic (Novak et al. 2019; Garriga-Alonso et al. 2019; Arora et al. 2019).
-Convolutions shift both pixels together, so Flatten without pooling needs only equal pixels.  See `Affine` for w, beta.
+Convolutions shift both pixels together, so Flatten without pooling needs only p = p'.  See `Affine` for w, beta.
 """
 
 from __future__ import annotations
@@ -73,16 +73,16 @@ class Pool(Mixing):
         return self.grid
 
     def law(self, law: Law) -> Law:
-        """Return the law: sums of Gaussians are Gaussian, channel by channel."""
+        """Return `law` unchanged: in each channel, sums of Gaussians are Gaussian."""
         return law
 
 
 @dataclass(frozen=True)
 class Flat(ImageStep):
-    """Flatten pixels to features, which averages kernels over equal pixels."""
+    """Flatten pixels to features, which averages the kernel over pairs of pixels at the same position."""
 
     def law(self, law: Law) -> Law:
-        """Return the law: features of different pixels have different variances, so no single dual applies."""
+        """Return a law that is not Gaussian: variances differ between pixels, so no single dual applies."""
         return replace(law, gaussian=False, alike=False)
 
 
@@ -111,7 +111,7 @@ def all_steps(program: Program) -> Iterator[Step]:
 
 
 def depth(program: Program) -> int:
-    """Return how deeply sums and products are nested, 0 without any."""
+    """Return the nesting depth of sums and products, which is 0 without any."""
     sums = [step for step in program if isinstance(step, Fork)]
     return max((1 + max(depth(one.branch), depth(one.shortcut)) for one in sums), default=0)
 

@@ -29,7 +29,7 @@ class Tile:
 
     pools : for each `Mixing` in turn, D (in its unit) and Theta of each image with itself, as `follow` records them, or
         None if no later step needs exact variances.  In this case, bounds replace the variances.
-    called : index -> an image's name, for messages.   opposite : True if x' = -x for two images; False on a GPU.
+    called : index -> an image's name, for messages.   opposite : True if x' = -x for two images; always False on a GPU.
     """
 
     layout: FieldLayout
@@ -121,7 +121,7 @@ def add_pending(field: Field, half: PixelValues | None) -> None:
 
 
 class WindowCoefficients(NamedTuple):
-    """Hold a window's `edges`, its new `pending` term (ratio, rest), and `before`, q / 2, to add the old term."""
+    """A window's `edges`, its new `pending` term (ratio, rest), and `before`, q / 2 for adding the old term."""
 
     before: PixelValues | None
     edges: Edges
@@ -251,7 +251,7 @@ def multiply_fields(field: Field, other: Field, row: ForkCoefficients) -> None:
 
 
 class MaskCoefficients(NamedTuple):
-    """Hold half = q / 2 in D's unit and gain = 1 / keep - 1.  Only variances grow: D' = D + gain (half + half')."""
+    """Store half = q / 2 in D's unit and gain = 1 / keep - 1.  Masks do not change K: D' = D + gain (half + half')."""
 
     half: PixelValues
     gain: float
@@ -276,7 +276,7 @@ def _(step: Masks, row: MaskCoefficients, field: Field) -> None:
 
 
 class PoolCoefficients(NamedTuple):
-    """Hold T = (T_H, T_W) for both images.   own : mean of D / 2 over all pairs of a window's pixels, in D's unit.
+    """The averaging matrices T = (T_H, T_W).   own : mean of D / 2 over all pairs of a window's pixels, in D's unit.
 
     share, mean : a window's sum of weights, 1 away from edges, and its mean of q / 2; both None if all shares are 1.
     """
@@ -398,7 +398,7 @@ def follow(
 
 
 def equal_pixels(field: Field, a: Array, factor: float = 1.0) -> Array:
-    """Multiply a Square field's entries for equal pixels by a factor in place, and return the entries, (P, A, B)."""
+    """Scale a Square field's entries for pixels at the same position in place, and return them, (P, A, B)."""
     every = field.xp.arange(prod(field.grid))
     places = a.reshape((field.sizes[0], every.size, -1, every.size))  # a view, so `a` changes too
     at = (slice(None), every, slice(None), every)
@@ -408,11 +408,11 @@ def equal_pixels(field: Field, a: Array, factor: float = 1.0) -> Array:
 
 
 def diagonal(field: Field, a: Array) -> Array:
-    """Return `a` at equal pixels of a Square field with one image x, or of `Selves`, (B, H, W), float64."""
+    """Return `a` at equal positions, (B, H, W), float64, of `Selves` or a Square field with one image x."""
     return field.xp.astype(equal_pixels(field, a)[:, 0], field.xp.float64).T.reshape((-1, *field.grid))
 
 
 def pixel_pairs(field: Field, a: Array) -> Array:
-    """Return `a` at all pairs of pixels of a Square field with one image x, or of `Selves`, (B, H W, H W), float64."""
+    """Return `a` for all pairs of pixels, (B, H W, H W), float64, of `Selves` or a Square field with one image x."""
     P = prod(field.grid)
     return field.xp.astype(a.reshape((P, -1, P)).swapaxes(0, 1), field.xp.float64)

@@ -3,7 +3,7 @@
     L L' = K + ridge I,    (L L')^-1 b = L^-T (L^-1 b)
 
 Each task reads its block of K from the store, which every worker must be able to access.  Blocks of L stay on the
-workers that computed them.  If a worker dies, dask recomputes its blocks.  The identity pads K to whole blocks.
+workers that computed them.  If a worker dies, dask recomputes its blocks.  K is padded with the identity.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def block_of(path: str, n: int, dtype: str, size: int, ridge: float, block_info:
 
 
 class DaskFactor:
-    """Cholesky factor of a stored Gram matrix, in the workers' memory.  Raises MemoryError if memory is too small."""
+    """Cholesky factor of a stored Gram matrix, in the workers' memory.  Raises MemoryError if it is too small."""
 
     def __init__(self, gram: Gram, client: Any, size: int, progress: bool) -> None:
         self.gram, self.client, self.size, self.progress = gram, client, size, progress

@@ -63,7 +63,7 @@ def _left_out(Y: Host, w: Host, inverse: Callable[[Host], Host], d: Host) -> Hos
 
 
 def _best_ridge(k: Host, Y: Host, w: Host, ridges: Host) -> float:
-    """Return the ridge of least sum_i w_i |left-out error_i|^2, by W^1/2 k W^1/2 = Q diag(lam) Q', W = diag(w)."""
+    """Return the ridge that minimises sum_i w_i |left-out error_i|^2, by W^1/2 k W^1/2 = Q diag(lam) Q'."""
     root = np.sqrt(w)[:, None]
     lam, Q = eigh(root * k * root.T, overwrite_a=True, check_finite=False)
     R = root * Q
@@ -90,7 +90,7 @@ def shares(f: Host) -> Host:
 
 
 def _best_scale(f: Host, Y: Host, w: Host) -> float:
-    """Return the s that minimises -sum_i w_i log p_i(label of i), p = shares(f / s), within 1 %.
+    """Return the s that minimises -sum_i w_i log p_i(label of i), p = shares(f / s), to within 1 %.
 
     An example costs O(C), so at most max(100, min(2000, 20,000 / C)) examples are used.  The weight of one
     more example, spread over all examples and labels, keeps s away from 0 if f classifies every example correctly.
@@ -198,7 +198,7 @@ class _Network(BaseEstimator):  # type: ignore[misc]
         return left[:, 0] if self._flat else left
 
     def _held_out(self) -> tuple[Host, Host, Host]:
-        """Return (`leave_one_out`, y, w), or, if it raises, generalised cross-validation: y - (y - S y) / (1 - h).
+        """Return (`leave_one_out`, y, w), or generalised cross-validation if it fails: y - (y - S y) / (1 - h).
 
         h is the mean of S_ii for the smoother S.  Omits landmarks from h and the result, unless all rows are landmarks.
         """
@@ -261,8 +261,8 @@ class NTKRegressor(_Regressor, _Trained):
 
     spec : a `minintk` spec; by default, a network of `depth` hidden layers with `activation`, w_std and b_std.
     image_shape : (H, W, C), the shape of a row of X, for convolutional specs.
-    ridge : penalty on the weights' movement, in units of mean Theta(x, x) if relative; "loo" minimises left-out error.
-    landmarks : number M or indices of examples for `solve(by="landmarks")`, O(N M) a step; predictions are only means.
+    ridge : penalty on the weights' movement, in units of mean Theta(x, x) if relative; "loo" minimises held-out error.
+    landmarks : number M or indices of examples for `solve(by="landmarks")`, O(N M) per step; it predicts only means.
     time : lr x steps on L = 1/(2N) sum |f - y|^2, or the number of steps if `lr` is passed; inf is the end of training.
     normalize_y : True to divide the centred targets by their standard deviation and to rescale the predictions.
 
@@ -272,7 +272,7 @@ class NTKRegressor(_Regressor, _Trained):
 
     Attributes: kernel_, the `Kernel`; ridge_, the absolute ridge; mean_ and std_, (C,), the offsets and scales of the
     targets.  With ridge=0, repeated rows are fitted by the mean of their targets.  Raises UnsupportedLayer if a spec
-    has no kernel, and ValueError if a singular kernel's limit is lost in rounding.  Lee et al. 2019, eqs. (14) to (16).
+    has no kernel, and ValueError if a singular kernel's limit is lost to rounding.  Lee et al. 2019, eqs. (14) to (16).
 
     >>> import numpy as np
     >>> X = np.linspace(-1, 1, 9)[:, None]
@@ -287,7 +287,7 @@ class NTKRegressor(_Regressor, _Trained):
 class NNGPRegressor(_Regressor):
     """Bayesian regression with an infinitely wide network at random initialisation as the prior.
 
-    Arguments (without time and lr), attributes and the scale of deviations are as in `NTKRegressor`.  ridge : the
+    Arguments (except time and lr), attributes and the scale of deviations are as in `NTKRegressor`.  ridge : the
     variance of the noise in y (or in the normalised y), relative to the mean of K(x, x) unless relative=False; or
     "loo".  Standard deviations are those of f given the data, without noise.  Lee et al. 2019, eq. (13).
     """
@@ -332,8 +332,8 @@ class _Classifier(ClassifierMixin, _Network):  # type: ignore[misc]
 class NTKClassifier(_Classifier, _Trained):
     """Classification by `NTKRegressor` with a 0/1 target column per class, and with its arguments except normalize_y.
 
-    P(class) is the probability that the class's output is the largest, for outputs N(mean, scale_^2 I).  scale_ has the
-    least log-loss on means from leave-one-out or generalised cross-validation, with every label slightly smoothed.
+    P(class) is the probability that the class's output is the largest, for outputs N(mean, scale_^2 I).  scale_
+    minimises the log-loss of means from leave-one-out or generalised cross-validation, with slightly smoothed labels.
 
     >>> import numpy as np
     >>> X = np.linspace(-1, 1, 41)[:, None]
@@ -403,7 +403,7 @@ class NetworkKernel(theirs.Kernel):  # type: ignore[misc]
         return kernel(scaled(scaled(s.as_sequential(self.spec), "w_std", self.w_std), "b_std", self.b_std))
 
     def __call__(self, X: Any, Y: Any = None, eval_gradient: bool = False) -> Any:
-        """Return k(X, Y), (N, M).  With eval_gradient, also return dk / dlog of the free scales, (N, N, free)."""
+        """Return k(X, Y), (N, M).  With eval_gradient, also return dk / dlog(s) for each free scale s, (N, N, free)."""
         x, k = _examples(np.atleast_2d(X), self.image_shape), self._kernel()
         K = getattr(k, self.kind)(x, None if Y is None else _examples(np.atleast_2d(Y), self.image_shape))
         if not eval_gradient:

@@ -39,7 +39,7 @@ PIECE = 512
 
 
 class Blocks(list[Host]):
-    """The finished blocks of L, in memory or in `folder`.  Raises OSError, before the work, if the disk is too full."""
+    """The finished blocks of L, in memory or in `folder`.  Raises OSError, before any work, if the disk is too full."""
 
     def __init__(self, shapes: list[tuple[int, int]], dtype: np.dtype[Any], folder: Path | None) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ class Factor:
             target[...] = triangular(self.block(j, j), target.T).T
 
     def _diagonal(self, block: Host, start: int, gram: Gram, largest: float) -> Host:
-        """Return L_rr, or raise ValueError.   largest : the largest K_ii in row r of blocks; it scales rounding."""
+        """Return L_rr, or raise ValueError.   largest : the largest K_ii in block row r, which scales rounding."""
         (potrf,) = scipy_module(np, "linalg").get_lapack_funcs(("potrf",), (block,))
         L, info = potrf(block, lower=True, clean=True)
         if info:

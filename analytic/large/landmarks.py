@@ -119,7 +119,7 @@ class Nystrom:
         return b
 
     def _factor(self, K: Array, rounding: float) -> Array:
-        """Return lower triangular L, L L' = K + jitter I.  The jitter covers rounding, and grows if Cholesky fails."""
+        """Return lower triangular L, L L' = K + jitter I.  The jitter exceeds rounding and grows if Cholesky fails."""
         xp, m = self.xp, len(K)
         jitter = 10 * m**0.5 * rounding * float(xp.max(xp.abs(xp.diagonal(K)))) or 1e-300
         for scale in (1.0, 10.0, 100.0, 1000.0):

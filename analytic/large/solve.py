@@ -167,7 +167,7 @@ def solve(
 def _gradients(
     K: gram.Gram | Nystrom, precondition: Precondition, y: Array, tol: float, state: Path | None, progress: bool
 ) -> tuple[Array, float, int]:
-    """Return (a, residual, steps) of conjugate gradients for each column of y, with one product for all columns.
+    """Solve for all columns of y by conjugate gradients, with one product per step; return (a, residual, steps).
 
         z = P^-1 r,   beta = -z'w / r'z (previous),   p = z + beta p
         q = (K + ridge) p,   alpha = r'z / p'q,   w = alpha q,   a += alpha p,   r -= w
@@ -264,7 +264,7 @@ def _write(path: Path | None, arrays: dict[str, Array]) -> None:
 
 
 def _check_memory(x: Array, y: Array, m: int, store: Store) -> None:
-    """Raise MemoryError, before the work, if the solve does not fit into memory.   m : number of landmarks, or 0."""
+    """Raise MemoryError, before any work, if the solve does not fit into memory.   m : number of landmarks, or 0."""
     (n, C), item = y.shape, int(x.dtype.itemsize)
     if m:
         need, remedy = 32 * m**2 + 24 * m * max(m, ROWS) + 8 * C * (6 * m + 4 * n), "take fewer landmarks"

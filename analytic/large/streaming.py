@@ -97,7 +97,7 @@ class KernelStore:
         self._write_record({number: sums for number, sums in self.done.items() if number not in damaged})
 
     def _write_record(self, lines: Lines) -> None:
-        """Write a record of only these lines, unless the present record is the same."""
+        """Write a record of only these lines, unless the current record is identical."""
         text = "".join(f"{n}{sums}\n" for n in sorted(lines) for sums in sorted(lines[n]))
         write_bytes(self.record, text.encode())
         self.done = lines

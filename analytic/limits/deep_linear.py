@@ -23,9 +23,9 @@ neuron then obeys two linear equations, in which C is this matrix, not the numbe
 
     H = M U M' + gamma0^2 A R A'    G = N R N' + gamma0^2 B U B'    f = E[h g'] / gamma0 = M U B' + A R N'   (U = cov u)
 
-The boundary values are H^0 = I, A^0 = 0, G^{L+1} = I, B^{L+1} = 0.  Row k depends only on earlier rows, so that, unlike
-in Bordelon and Pehlevan 2022, no iteration is needed.  One pass up and one pass down the layers gives each step of
-descent exactly, at any rate.  At gamma0 = 0, M = N = I, H and G are constant, and f follows descent with the NTK.
+The boundary values are H^0 = I, A^0 = 0, G^{L+1} = I, B^{L+1} = 0.  Row k depends only on earlier rows, so no iteration
+is needed, unlike in Bordelon and Pehlevan 2022.  One pass up the layers and one pass down give each step of descent
+exactly, at any rate.  At gamma0 = 0, M = N = I, H and G are constant, and f follows descent with the NTK.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Signal:
 
 
 def outputs(k: int, low: Signal, h: Signal, g: Signal, high: Signal) -> Host:
-    """Return F(k) = (M U B' + A R N')(k, k) : (r, C), equal in all layers.   low, high : h^{l-1} and g^{l+1}."""
+    """Return F(k) = (M U B' + A R N')(k, k) : (r, C), the same for all layers.   low, high : h^{l-1} and g^{l+1}."""
     i, j, at, to = h.size * k, g.size * k, h.at(k), g.at(k)
     F = h.sigma2 * (h.own[at, : at.stop] @ low.cov[: at.stop, :i]) @ g.echo[to, :i].T
     return np.asarray(F + g.sigma2 * h.echo[at, :j] @ (high.cov[:j, : to.stop] @ g.own[to, : to.stop].T))
@@ -136,7 +136,7 @@ def deep_linear_limit(
 
     If x has rank r, a step takes O(L (r + C) ((r + C) steps)^2) operations.  For example, 100 steps of 5 inputs and two
     hidden layers take .07 s.  Raises UnsupportedLayer for activations or biases, and ValueError for invalid shapes or
-    settings.  Raises MemoryError, before any work, if memory is short, and FloatingPointError if the descent diverges.
+    settings.  Raises MemoryError, before any work, if memory is scarce, and FloatingPointError if the descent diverges.
 
     >>> import numpy as np, minintk as mn
     >>> spec = mn.Sequential(mn.Dense(512), mn.Dense(512), mn.Dense(1))

@@ -1,12 +1,12 @@
 """Compute exact moments of the output and the tangent kernel at one input, for finite widths at initialisation.
 
-Biases are 0.  sigma_l : w_std of layer l.  phi(z) = d(z) z with gates d set by z's sign (ReLU, LeakyReLU, Abs, none).
+Biases are 0.  sigma_l : w_std of layer l.  phi(z) = d(z) z with gates d given by z's sign (ReLU, LeakyReLU, Abs, none).
 z^{l+1} = s_l W^l h^l with W ~ N(0, 1), s_l^2 = sigma_l^2 / n_l, h^l = d^l z^l, and delta^l = df/dz^l for one output f:
 
     hatTheta(x, x) = sum_{l = 0 ... L} s_l^2 |h^l|^2 |delta^{l+1}|^2
 
 The gates can be replaced by fair coins that are independent of the weights.  Negating a neuron's row of W^l and column
-of W^{l+1} flips its gate, and each term remains the same function of weights and gates.  There remains a product of
+of W^{l+1} flips its gate, and each term remains the same function of weights and gates.  The result is a product of
 Gaussian matrices, which we average over one matrix at a time.  With m2 = E d^2, m4 = E d^4 (ReLU: 1/2, 1/2),
 
     E |h^{l+1}|^4 = s_l^4 (3 n m4 + n (n-1) m2^2) E |h^l|^4,      n = n_{l+1},      E |delta^l|^4 likewise, downwards

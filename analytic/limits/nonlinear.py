@@ -231,8 +231,8 @@ def feature_learning_limit(
     The work is O(samples m^2) for m <= C (N + M)(steps + 1) independent features.  For example, 64,000 samples, 4
     examples, 20 steps and two hidden layers take 3 s.  Adam then needs samples^2 / 8 more bytes, and samples^2 / 16
     more operations per step.  Raises UnsupportedLayer for other layers or an activation without a derivative,
-    ValueError for invalid shapes, gamma0, lr or samples, and TypeError if rng is a seed or lr another optimiser.
-    Raises MemoryError, before any work, if memory is short, and FloatingPointError if the descent diverges.
+    ValueError for invalid shapes, gamma0, lr or samples, and TypeError if rng is a seed or if lr is another optimiser.
+    Raises MemoryError, before any work, if memory is scarce, and FloatingPointError if the descent diverges.
 
     >>> import numpy as np, minintk as mn
     >>> spec = mn.Sequential(mn.Dense(512), mn.ReLU(), mn.Dense(512), mn.ReLU(), mn.Dense(1))

@@ -6,7 +6,7 @@ the NTK kappa of these layers.  The layers above are also a Gaussian process, f 
 
     F ~ GP(K(c, p, q)),  c = mean_j sigma(z_ja) sigma(z_jb),  p = mean_j sigma(z_ja)^2,  q = mean_j sigma(z_jb)^2
 
-for examples a, b.  The network's NTK is a function T(c, p, q, rho) of these means and of rho = mean_j s_ab, see below.
+for examples a, b.  The network's NTK is a function T(c, p, q, rho) of these means and of rho = mean_j s_ab (see below).
 A neuron is the pair of z_j and g_j = sqrt(n) dF/dsigma_j, where g ~ GP(K_c).  Indices c, p, q, rho of K and T denote
 derivatives; sigma, s1, s2, s3 are phi(z) and its derivatives; E is the mean over z ~ N(0, k).  With A = K or T, and
 

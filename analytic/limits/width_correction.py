@@ -124,7 +124,7 @@ class WidthCorrection:
         return np.minimum(np.atleast_1d(times(t)), 60 / self.lam[0])
 
     def _expansion(self, limit: Host, found: Host, axis: int, unit: float = 1.0) -> Expansion:
-        """Return the limit, its correction (`unit` times the mean of R estimates) and error.   axis : of P examples."""
+        """Return the limit, its correction (`unit` times the mean of R estimates) and error.   axis : the examples."""
         P, N = self.T.shape
         parts = (limit, unit * found.mean(axis=0), unit * found.std(axis=0, ddof=1) / len(found) ** 0.5)
         rows = np.arange(N if P > N else 0, P)
@@ -147,9 +147,9 @@ def width_correction(
 
     spec : mn.Sequential(mn.Dense(n), mn.Tanh(), ..., mn.Dense(1)), of any depth, with or without biases, in the NTK
     parametrization.  x : (N, d), y : (N, 1), x_test : (M, d).
-    samples : number of draws of the pre-activations of a neuron per Gaussian average, rounded down to a power of two.
-    The draws are Sobol points with 8 random shifts from `rng` (default numpy.random.default_rng(0)).  The scatter of
-    the 8 estimates gives the error.  The work is O(samples L P^2 N^2) for P = N + M examples and L hidden layers.
+    samples : number of draws of a neuron's pre-activations per Gaussian average, rounded down to a power of two.  The
+    draws are Sobol points with 8 random shifts from `rng` (default numpy.random.default_rng(0)).  The scatter of the 8
+    estimates gives the error.  The work is O(samples L P^2 N^2) for P = N + M examples and L hidden layers.
 
     The methods `predict(t)` and `kernel(t)` of the result return the infinite-width limit and the correction (c / n if
     all widths are n).  The next term is O(1/n^2).
@@ -192,7 +192,7 @@ def width_correction(
 
 
 def _moments(dense: Any, phi: Any, below: Any, N: int, samples: int, rng: np.random.Generator) -> Moments:
-    """Sum the moments of all hidden layers.  We start with the last, which has K = w2 c + b^2 and T = K + w2 rho."""
+    """Sum the moments of all hidden layers, starting from the last, which has K = w2 c + b^2 and T = K + w2 rho."""
     P, w2 = len(below[0].nngp), dense[-1].w_std ** 2
     flat = np.zeros((4, 4, P, P))
     K, T = (Jet(w2 * np.multiply.outer(on, np.ones((P, P))), flat) for on in ((1, 0, 0, 0), (1, 0, 0, 1)))

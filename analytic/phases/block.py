@@ -1,4 +1,4 @@
-"""Find the block of layers that a deep network repeats, as steps of the kernels' recursion.
+"""Find the block of layers that a deep network repeats, and express it as steps of the kernel recursion.
 
     Dense(512), Tanh(), Dense(512), Tanh(), Dense(10)      repeats   Tanh(), Dense(512)
 
@@ -85,7 +85,7 @@ def steps(block: s.Sequential, of: s.Layer, parametrization: Parametrization) ->
 
 
 def on_vectors(layer: s.Layer) -> s.Layer:
-    """Return the layer as it acts on examples whose pixels or positions are equal and stay equal.
+    """Return the layer's equivalent on vectors, for examples whose pixels or positions are equal and stay equal.
 
     Raises UnsupportedLayer if a layer distinguishes pixels or positions, e.g. zero padding and some kinds of attention.
     """

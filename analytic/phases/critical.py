@@ -38,7 +38,7 @@ def critical(activation: s.Activation, *, b_std: float | None = None, q: float |
 
     b_std : select the point of the edge with this bias and a stable q*: |dQ / dq| <= 1.
     q : select the point of the edge with this variance of pre-activations.
-    With neither, select the point of the edge at which dQ/dq = 1, i.e. E phi(u) phi''(u) = 0.  GELU and Swish have such
+    Without both, select the point of the edge at which dQ/dq = 1, i.e. E phi(u) phi''(u) = 0.  GELU and Swish have such
     a point at q > 0.  Tanh, erf and sine have this point at b_std = q = 0, and the ReLU family has it at b_std = 0 and
     any q (q = 1 is returned).  Without `q`, only q = 0 and 1e-6 <= q <= 1e6 are searched.  Raises TypeError unless
     `activation` has a derivative, and ValueError if both arguments are given or no such point is found.  Sources:

@@ -37,7 +37,7 @@ SAME, AT_THE_EDGE = 1e-13, 1e-9
 class Phase:
     """Phase of a network of many equal blocks.  Slopes and contributions are per block, and depth scales in blocks.
 
-    name : "ordered", "critical" or "chaotic", by chi_1; "unbounded" if variances grow without bound.
+    name : "ordered", "critical" or "chaotic", given chi_1; "unbounded" if variances grow without bound.
     q : q*, the variance of pre-activations at the block's end; it can be 0 or inf.
     c : c*, the correlation of two different inputs after many blocks; nan if blocks preserve all angles or overflow.
     chi_1, chi : dK'(x, x') / dK(x, x') at x' = x and at c*.   chi_q : dQ / dq at q*, or Q / q if q* is 0 or inf.
@@ -131,7 +131,7 @@ def phase(spec: s.Layer, parametrization: Parametrization = DEFAULT_PARAMETRIZAT
 
 
 def in_one_line(spec: s.Layer, parametrization: Parametrization) -> tuple[str, ...]:
-    """Return a tuple of the line of `Network.summary` on the phase, or on why there is none; () without activations."""
+    """Return a 1-tuple with the phase's line for `Network.summary`, or why there is none; () without activations."""
     if not any(isinstance(layer, s.Activation) for layer in every(spec)):
         return ()
     try:

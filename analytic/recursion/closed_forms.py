@@ -32,7 +32,7 @@ from minintk.layers.activation import Formula, pointwise
 
 
 class ClosedFormRow(NamedTuple):
-    """Hold the form's numbers and the gain sqrt(q / v), (N,), or (1,) if alike.   alike : as in `RowState`.
+    """A form's numbers and the gain sqrt(q / v), (N,), or (1,) if alike.   alike : as in `RowState`.
 
     distances : from `norms`, or None.   s : sqrt(q) if norms differ and `by_norms` replaces distances, otherwise None.
     """
@@ -63,7 +63,7 @@ class ClosedForm(Dual):
     parts: int = 1
 
     def turn(self, xp: Any, p: Array, r: Array, one: Numbers, two: Numbers) -> tuple[Array, Array]:
-        """Return the part of p' from the angle, and E phi' phi'."""
+        """Return the part of p' that comes from the angle, and E phi' phi'."""
         return self.form.turn(Arithmetic(xp, p.dtype), p, r, one, two, self.form.constants)
 
     def after(self, rows: RowState) -> RowState:

@@ -6,7 +6,7 @@ pairs keep their digits.  Write E(c) for E phi(u) phi(u') at correlation c:
     p' = (E(1) - E(c)) / (2 sqrt(v v'))   +   (1 - E(1) / sqrt(v v')) / 2          v = E phi(u)^2, v' = E phi(u')^2
          from the inputs' angle               from their norms: 0 if q = q'
 
-This module defines the duals of ReLU and its family (Cho and Saul 2009), and `closed_forms` the other closed forms.
+This module defines the duals of ReLU and its family (Cho and Saul 2009); `closed_forms` defines the others.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from minintk.arrays import Array, array_namespace
 
 
 def nonzero(xp: Any, q: Array) -> Array:
-    """Return q with 1 in place of 0, for use as a divisor.  The kernel of zero rows is 0, whatever the divisor."""
+    """Return q with 1 in place of 0, for use as a divisor.  The kernel of zero rows is 0 for any divisor."""
     return xp.where(q > 0, q, 1.0)
 
 
@@ -45,7 +45,7 @@ def seen(xp: Any, q: Array) -> Array:
 
 
 class HomogeneousRow(NamedTuple):
-    """Hold numbers for pairs that contain a row with q = 0; None if all q > 0.   nonzero : 0 if q = 0, else 1.
+    """Numbers for pairs that contain a row with q = 0; None if all q > 0.   nonzero : 0 if q = 0, else 1.
 
     factor : if one of two rows has q = 0, their factors' product is E phi' phi' divided by the other row's sqrt(v / q).
     """

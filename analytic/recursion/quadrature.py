@@ -130,7 +130,7 @@ def hermite_basis(panels: tuple[float, ...], degree: int) -> np.ndarray[Any, Any
 
 
 def rounding(f: Function, x: Array) -> Array:
-    """Return the change of f if x changes by two roundings.  This covers rounding of x and cancellation in f."""
+    """Return the change of f if x changes by two rounding errors.  This covers rounding of x and cancellation in f."""
     return f(x) - f(x * (1 + 2**-51))
 
 
@@ -208,7 +208,7 @@ def principal(vectors: Array) -> Array:
 
 
 class QuadratureRow(NamedTuple):
-    """Hold a_n / sqrt v and b_n sqrt(q / v), (n_max + 2, N).  The last degree represents all omitted degrees.
+    """Store a_n / sqrt v and b_n sqrt(q / v), (n_max + 2, N).  The last degree represents all omitted degrees.
 
     one_variance : True if all q are equal up to `RowState.spread`; a and b then have one column, for the middle q.
     distances : `Distances` between the rows' phi(s z) / sqrt v, or None if one_variance.
@@ -240,7 +240,7 @@ class Quadrature(Dual):
     """Step of any activation, given phi and phi'.  `RowState.error` is relative to sqrt(k(x, x) k(x', x')).
 
     Rows of equal norm, up to rounding, share one series.  The relative difference of q from the middle q is at most
-    spread / 2, which is four roundings of the inputs.  The error is this difference times dW_k / d log q = O(1).
+    spread / 2, which is four rounding errors of the inputs.  The error is this difference times dW_k / d log q = O(1).
     """
 
     pointwise: Pointwise

@@ -30,7 +30,7 @@ SPREAD = 8.0
 def rows_in_range(program: Program, inputs: Examples, norms2: Array) -> tuple[RowState, tuple[Any, ...], bool]:
     """Return the rows after all steps, each step's coefficients, and True if pairs can use the inputs' precision.
 
-    norms2 : |x|^2 of the rows of x1 and x2, (N + M,), or of x1 alone, (N,), if x2 is x1.   Errors: see `check_step`.
+    norms2 : |x|^2 of the rows of x1 and x2, (N + M,), or only of x1, (N,), if x2 is x1.   Errors: see `check_step`.
     """
     xp, d = inputs.xp, max(1, inputs.x[0].size // max(1, inputs.x[0].shape[0]))
     rows = RowState(norms2 / d, xp.zeros_like(norms2), spread=SPREAD * float(xp.finfo(inputs.dtype).eps))

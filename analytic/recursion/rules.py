@@ -48,7 +48,7 @@ def lower(layer: s.Layer, site: Site, parametrization: Parametrization) -> Progr
 
 
 class Mix(NamedTuple):
-    """Hold the coefficients A = cos psi and B = sin psi of two parts per row.
+    """The coefficients A = cos psi and B = sin psi of two parts for each row.
 
     turn . back = sin((psi_i - psi_j)/2) for two rows i and j.
     tau_a, tau_b : factors of tau that replace A and B if some q = 0 (`RowState.has_zero_rows`), else None.
@@ -112,7 +112,7 @@ def mix_pairs(pairs: Pairs, row: Mix, other: Pairs | None = None) -> None:
 
 
 class AffineRow(NamedTuple):
-    """Hold an `Affine` step's coefficients.   inverse : 1 / scale', or None if rest = 0.   nonzero : q' > 0, as 1 or 0.
+    """Coefficients of an `Affine` step.   inverse : 1 / scale', or None if rest = 0.   nonzero : q' > 0, as 1 or 0.
 
     mix : `Mix` of weights and bias, None if beta2 = 0 and no q or q' is 0; `nonzero` is None if no q or q' is 0.
     """
@@ -138,7 +138,7 @@ class Affine(Step):
     rest: float
 
     def law(self, law: Law) -> Law:
-        """Return the law of sums over many new, independent weights: Gaussian and fresh, whatever the inputs' law."""
+        """Return the law of sums over many new, independent weights: Gaussian and fresh for any law of the inputs."""
         return Law(gaussian=True, fresh=True, alike=True, own=True)
 
     def rows(self, rows: RowState) -> tuple[RowState, AffineRow]:
@@ -293,7 +293,7 @@ class ProductOfParts(Fork):
     """
 
     def law(self, law: Law) -> Law:
-        """Return the law, not Gaussian.  A product's mean over features factorises if one part's features are alike."""
+        """Return a non-Gaussian law.  A product's mean over features factorises if one part's features are alike."""
         if not (run_law(self.branch, law).alike or run_law(self.shortcut, law).alike):
             raise UnsupportedLayer(
                 "Product multiplies two parts whose features differ in variance (inputs, a Concat, or flattened "
@@ -390,7 +390,7 @@ class Masks(Step):
     keep: float
 
     def law(self, law: Law) -> Law:
-        """Return the law: the product of a mask and a Gaussian is not Gaussian."""
+        """Return a non-Gaussian law, because a Gaussian times a mask is not Gaussian."""
         return replace(law, gaussian=False)
 
     def rows(self, rows: RowState) -> tuple[RowState, Array]:

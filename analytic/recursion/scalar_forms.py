@@ -73,7 +73,7 @@ Numbers = tuple[Any, ...]
 
 
 def nothing(*arguments: Any) -> Any:
-    """Raise TypeError, in place of functions that a form does not need, and of `numbers` that need more than q."""
+    """Raise TypeError.  Used for functions that a form does not need, and for `numbers` that depend on more than q."""
     raise TypeError("the numbers of this form depend on the unit, or on the other pixels: the step prepares them")
 
 
@@ -465,7 +465,7 @@ RECTIFIED_SQUARE = Form("rectified square", root_of, rectified_square_pair, (), 
 
 
 def sign_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
-    """Return D' of sign x, 2a/pi, or (v + v')/2 if a pixel is 0; 0 for the slope, which is infinite and unused; 2k."""
+    """Return D' of sign x, which is 2a/pi, or (v + v')/2 if a pixel is 0; 0 instead of the infinite slope; and 2k."""
     (s, v), (s2, v2) = one, two
     _, U, A, B = sides(m, D, s, s2)
     wide, p, half_sin = acute(m, A, B, U + U)

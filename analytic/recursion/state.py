@@ -31,9 +31,9 @@ from minintk.spec.shapes import UnsupportedLayer
 
 @dataclass(frozen=True)
 class RowState:
-    """Hold q = E u^2 and theta = Theta(x, x) per row, (N,), float64.   error : bound on the quadratures' error so far.
+    """Store q = E u^2 and theta = Theta(x, x) per row, (N,), float64.   error : bound on the quadratures' error so far.
 
-    spread : q that differ by at most this fraction count as equal; 8 roundings of the inputs (`range_checks.SPREAD`).
+    spread : q that differ by at most this fraction count as equal: 8 eps of the inputs' dtype (`range_checks.SPREAD`).
     """
 
     q: Array
@@ -76,7 +76,7 @@ class Law:
     gaussian : outputs are independent Gaussians of mean 0, and Theta is a mean over features.  Activations require it.
     fresh : the outputs are sums over the layer's own weights, and so are uncorrelated with everything before them.
     alike : all features of a pixel have the same distribution, unlike those of inputs or of concatenated parts.
-    own : outputs depend on the branch's input only through the branch's own weights, so are independent of the input.
+    own : outputs depend on the branch's input only through the branch's own weights, and are independent of it.
     """
 
     gaussian: bool = False

@@ -1,10 +1,10 @@
-"""Compute duals of a steep phi for nearly parallel and nearly opposite pairs, whose series needs too many terms.
+"""Compute duals of a steep phi for nearly parallel and nearly opposite pairs, for which a series needs too many terms.
 
 By Price's theorem, dc'/dc = (q / v) S(c), S(c) = E phi'(u) phi'(u').  For c >= 0, a smoothed phi' gives S(c) and S(-c):
 
     G(m) = E phi'(m + sqrt(q (1 - c)) w),   S(c) = E G(m)^2,   S(-c) = E G(m) G(-m),   w ~ N(0, 1), m ~ N(0, q c)
 
-Let R be the mean of S over [0, p], p = (1 - c)/2, near c = 1, and over [0, r], r = (1 + c)/2, near c = -1.  Then
+Near c = 1, let R be the mean of S over [0, p], p = (1 - c)/2; near c = -1, over [0, r], r = (1 + c)/2.  Then
 
     p' = (q / v) p R(p)                        p' = p'(-1) - (q / v) r R(r)
 
@@ -40,7 +40,7 @@ ROUNDING = 1.5e-14
 
 
 def graded(at: Array, scale: float, nodes: int) -> tuple[Array, Array]:
-    """Return nodes and weights of E f(w), (M, K), on panels of width 1, refined to `scale` / 4 around w = at."""
+    """Return quadrature nodes and weights for E f(w), (M, K), on panels of width 1, down to `scale` / 4 near w = at."""
     x, weights = legendre(nodes)
     near = scale / 4 * 2.0 ** np.arange(max(1, ceil(log2(8 * END / scale))))
     plain = np.broadcast_to(np.arange(-END, END + 1), (at.shape[0], int(2 * END) + 1))
@@ -52,7 +52,7 @@ def graded(at: Array, scale: float, nodes: int) -> tuple[Array, Array]:
 
 
 def slopes(phi: Pointwise, s: float, p: float, nodes: int = NODES) -> tuple[float, float]:
-    """Return S at c = 1 - 2p and at -c, for s = sqrt(q) and a phi' that is steep near 0, over a width of about 1."""
+    """Return S(c) and S(-c) at c = 1 - 2p, for s = sqrt(q) and a phi' that changes near 0 over a width of about 1."""
     along, across = s * sqrt(1 - 2 * p), s * sqrt(2 * p)
     z, weights = graded(np.zeros(1), min(2.0, 2 / along), nodes)
     m = along * z[0]
@@ -67,7 +67,7 @@ def coefficients(phi: Pointwise, s: float, p0: float, top: float) -> Array:
     (x, w), high = legendre(40), log1p(top / p0)
 
     def means(e: Array) -> Array:
-        """Return R(p) = (1/p) int_0^log(e) S p0 exp(t) dt at p = p0 (e - 1), S at p0 (exp(t) - 1)."""
+        """Return R(p) = (1/p) int_0^log(e) S p0 exp(t) dt at p = p0 (e - 1), with S evaluated at p0 (exp(t) - 1)."""
         at = np.log(e)[:, None] * (1 + x) / 2
         values = interpolated(S, at.reshape(-1), 0.0, high).reshape((*at.shape, 2))
         scale = np.log(e) / 2 / np.maximum(np.expm1(np.log(e)), 1e-300)
@@ -82,9 +82,9 @@ def coefficients(phi: Pointwise, s: float, p0: float, top: float) -> Array:
 
 
 class Steep(NamedTuple):
-    """Duals of phi near c = 1 and c = -1, at s = sqrt(q).   gain : q / v.
+    """Duals of phi near c = 1 and near c = -1, for s = sqrt(q).   gain : q / v.
 
-    p0 : the unit of p.   top : the duals hold if p or r < top.   opposite : p' at c = -1.   error : a relative bound.
+    p0 : unit of p.   top : duals are valid for p or r < top.   opposite : p' at c = -1.   error : relative error bound.
     """
 
     phi: Pointwise
@@ -97,9 +97,9 @@ class Steep(NamedTuple):
 
     @staticmethod
     def of(phi: Pointwise, s: float, v: float, left: float) -> Steep | None:
-        """Return the duals, or None unless the series omits more than 100 SMALL and phi is smooth and grows slowly.
+        """Return the duals, or None unless the omitted terms exceed 100 SMALL and phi is smooth and grows slowly.
 
-        left : the sum of the terms that the series omits at c = 1, relative to v = E phi(s z)^2.
+        left : the sum of the terms that the series omits at c = 1, divided by v = E phi(s z)^2.
         """
         if left <= 100 * SMALL or phi.kinks or not v > 0:
             return None

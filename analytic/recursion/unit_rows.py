@@ -1,4 +1,4 @@
-"""Scale rows of inputs to one length and centre them.  Inner products then give angles (`analytic.vectors.engine`)."""
+"""Scale input rows to equal length and centre them.  Inner products then give angles (`analytic.vectors.engine`)."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def product_rest(a: Array, b: Array, product: Array) -> Array:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of x1, or of x2, prepared for the matrix product of both.
+    """Rows of x1 or x2, prepared for the matrix product of x1 and x2.
 
     x : the given rows, (N, d).   scale : (N, 1), A / (sqrt(2) |x|), 0 for a row of zeros.   bias : (N, 1), B / sqrt(2),
     or None if B = 0; `rules.Mix` defines A and B.   centre : (d or d + 1,), a point near the mean of the rows' `unit`.
-    single : True if float32 can hold scale.   narrow : True if angles between rows and the centre are below about 0.1.
+    single : True if scale fits float32.   narrow : True if angles between rows and the centre are below about 0.1.
     kept : results of `pick` for all rows, in the precision of x, or None.
     """
 
@@ -137,7 +137,7 @@ SAMPLED = 256
 
 
 def prepare_rows(xp: Any, parts: tuple[Array, ...], norms2: Array, first: AffineRow | None) -> list[Rows]:
-    """Return the Rows of x1 (and x2).   first : weight and bias coefficients of a first Dense layer, or None."""
+    """Return the `Rows` of x1 (and x2).   first : weight and bias coefficients of a first Dense layer, or None."""
     scale, bias = xp.sqrt(0.5 / xp.where(norms2 > 0, norms2, xp.inf))[:, None], None
     if first is not None and first.mix is not None:
         scale = scale * first.mix.a[:, :1]

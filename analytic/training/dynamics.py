@@ -13,7 +13,7 @@ For gradient descent, theta <- theta - lr grad L, replace e^(-lr t mu / N) by (1
 and the velocity are coupled by a 2 x 2 matrix for each eigenvalue.  Without ridge, the flow obeys eqs. (8) to (11) of
 Lee et al. 2019.  Their loss has no factor 1/N, so their eta equals lr/N here.
 
-Units of time: if lr = 1, t is the network's learning rate times the number of steps; if lr is this rate, t = steps.
+Units of time: if lr = 1, t is the network's learning rate times the number of steps; if lr is this rate, t counts steps
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Dynamics(ABC):
         return self._result(t, self._gain(t), self._residual(f0), None)
 
     def gains(self, t: Any, k_test_train: Array) -> Array:
-        """Return g_t(mu) for the test outputs, (T, n), T = 1 for a single t: A_t = k_test_train Q diag(g_t) Q'."""
+        """Return g_t(mu), (T, n) with T = 1 for a single t, such that A_t = k_test_train Q diag(g_t) Q'."""
         return self._gain(times(t), self._test_kernel(k_test_train))
 
     def _gain(self, t: Array, k_test: Array | None = None) -> Array:
@@ -180,9 +180,9 @@ class GradientDescent(Dynamics):
         return xp.where(ends, 1.0 * (mu > 0), done) / z * rate
 
     def _moved(self, z: Array, t: Array) -> Array:
-        """Return 1 - e_t, (T, n).  M^t is a product of powers M^(2^j), stored as D = M^(2^j) - I (z can be tiny).
+        """Return 1 - e_t, (T, n).  M^t is a product of powers M^(2^j), stored as D = M^(2^j) - I because z can be tiny.
 
-        M^2 - I = D (2 I + D).  No eigenvalue of M is computed, so equal eigenvalues, z = (1 +- sqrt(m))^2, do no harm.
+        M^2 - I = D (2 I + D).  No eigenvalue of M is computed, so equal ones, z = (1 +- sqrt(m))^2, cause no errors.
         If eigenvalues are near -1, (-1)^t e_t replaces e_t: z becomes 2 (1 + m) - z, and the start becomes (1, -2).
         """
         xp, m = array_namespace(z), self.momentum
@@ -212,7 +212,7 @@ def gradient_flow(k_train: Array, y: Array, *, lr: float = 1.0, ridge: float = 0
     k_train : (N, N), one kernel shared by all outputs, or (N, C, N, C): `minintk.ntk`, `minintk.ntk_full`,
         `analytic.kernel(spec).ntk(x)`, or any other kernel.
     y : (N, C).
-    lr : learning rate.  If lr = 1, t is the network's rate times the number of steps; if lr is this rate, t = steps.
+    lr : if 1, t is the network's learning rate times the number of steps; if equal to this rate, t counts steps.
     ridge : absolute, i.e. not scaled by the kernel; the flow then minimises L + ridge/(2N) |theta - theta_0|^2.
 
     One factorisation in O(N^3) is used for all t (6 s at N = 4000 on two cores).  Results have the common dtype of the
@@ -263,8 +263,8 @@ def max_learning_rate(k_train: Array, momentum: float = 0.0) -> float:
 
     k_train : the training set's kernel, (N, N) if all outputs share it: `analytic.kernel(spec).ntk(x)`, or the
         `minintk.ntk` of a network with one output.  For a network with C > 1 outputs, pass `minintk.ntk_full`, of shape
-        (N, C, N, C).  Do not pass its `minintk.ntk`, the mean over outputs: the result would be too large (measured:
-        1.2 to 4.5 times), and gradient descent would diverge.
+        (N, C, N, C).  Do not pass its `minintk.ntk`, the mean over outputs: the result would be too large (by a
+        measured factor of 1.2 to 4.5), and gradient descent would diverge.
     momentum : m in [0, 1) of the heavy-ball method, v <- m v + grad L, theta <- theta - lr v.
     Raises ValueError if the kernel is zero, or so small that every rate is stable.  Lee et al. 2019, supplement.
 

@@ -6,10 +6,10 @@ A kernel of n rows has rounding errors of about eps max_i k_ii in each entry, wh
 
     resolution = (n + 100) eps max_i k_ii
 
-An eigenvalue below this resolution is either zero or lost in rounding.  It is certainly zero (a duplicated row, a zero
-row, fewer features than examples) if no eigenvalue lies between this bound and 100 times the bound.  Its direction q is
-then orthogonal to k(x, X) for every x, and has no effect.  If the eigenvalues decay smoothly into the rounding errors,
-the effect of their directions at t = inf is unknown, and t = inf raises an error.
+An eigenvalue below this resolution is lost to rounding, or is zero (because of a duplicated row, a zero row or too few
+features).  It is certainly zero if no eigenvalue lies between this bound and 100 times the bound.  Its direction q is
+then orthogonal to k(x, X) for every x, and has no effect.  If the eigenvalues decay smoothly into the rounding
+errors, the effect of their directions at t = inf is unknown, and t = inf raises an error.
 
 The factorisation uses float64 for every dtype.  In float32 it was no faster (N = 4000 on two cores: 5.9 s against
 6.1 s, growing as N^3), and it would add errors of eps lam_max to the kernel's own rounding.
@@ -54,7 +54,7 @@ def asymmetry(k: Array) -> tuple[float, float]:
 
 
 def as_matrix(k: Array) -> Array:
-    """Return k : (N, M) unchanged, and (N, C, M, C) as (N C, M C)."""
+    """Reshape k : (N, C, M, C) to (N C, M C); return k : (N, M) unchanged."""
     return k if k.ndim == 2 else k.reshape((k.shape[0] * k.shape[1], k.shape[2] * k.shape[3]))
 
 
@@ -119,7 +119,7 @@ class Spectrum:
         return bool(xp.any(part > self.resolution * (1 + w)))
 
     def remedy(self) -> str:
-        """Describe the problem with a kernel whose zeros matter, and its remedy."""
+        """Describe, for messages, a kernel whose zero directions affect the outputs, and the remedy."""
         return (
             f"the smallest eigenvalue of the kernel is {self.smallest:.3g}, {self.zeros} of {len(self.lam)} lie below "
             f"the {self.resolution:.3g} that rounding leaves visible: pass ridge={100 * self.resolution:.0e} or more, "
@@ -137,7 +137,7 @@ def factorisation_bytes(n: int) -> int:
 
 
 def check_memory(xp: Any, what: str, need: int, remedy: str = FEWER) -> None:
-    """Raise MemoryError, before any work, if `what` needs more bytes than are free on the device of `xp`."""
+    """Raise MemoryError, before any computation, if `what` needs more bytes than are free on the device of `xp`."""
     if need > (free := available_memory(xp)):
         raise MemoryError(f"{what} needs about {need / 1e9:.3g} GB, but {free / 1e9:.3g} GB are free: {remedy}")
 

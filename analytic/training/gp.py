@@ -64,10 +64,10 @@ By = Literal["flow", "descent"]
 
 @runtime_checkable
 class KernelLike(Protocol):
-    """A kernel with nngp and, for kind="ntk", ntk, e.g. `analytic.kernel(spec)`; `both` and `diag` are optional."""
+    """A kernel with nngp and, for kind="ntk", ntk, like `analytic.kernel(spec)`; `both` and `diag` are optional."""
 
     def nngp(self, x1: Array, x2: Array | None = None) -> Array:
-        """Return K(x1, x2), (N, M); K(x1, x1) without x2."""
+        """Return K(x1, x2), (N, M), or K(x1, x1) if x2 is None."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -135,7 +135,7 @@ class Ensemble:
         return self._dynamics[kind]
 
     def check_memory(self, kind: Kind, M: int, covariances: int | None, factor: int | None = None) -> None:
-        """Raise MemoryError, before any work, if memory is too small for what a prediction for M examples still needs.
+        """Raise MemoryError, before any computation, if a prediction for M examples needs more memory than is free.
 
         covariances : the number of (M, M) arrays, or None if only the mean is computed.  factor : bytes still needed
             for the kernel of this kind and its factorisation; defaults to the ensemble's own estimate.
@@ -178,7 +178,7 @@ class Ensemble:
         return Q.T @ (array_namespace(Q).astype(K, Q.dtype, copy=False) @ Q)
 
     def joint(self, x: Array, kind: Kind, std: bool) -> tuple[Array, Array, Array]:
-        """Return K(x, X), the kind's kernel of (x, X), and K(x, x), (M,) if std, else (M, M).  K is in float64."""
+        """Return K(x, X), the kernel `kind` at (x, X), and K(x, x), (M,) if std, else (M, M).  K is in float64."""
         xp, k = array_namespace(x), self.kernel
         nngp, found = self.both(x, self.x) if kind == "ntk" else (k.nngp(x, self.x),) * 2
         prior = self.variances(x) if std else xp.astype(k.nngp(x), xp.float64, copy=False)
@@ -193,7 +193,7 @@ class Ensemble:
         return xp.astype(xp.concat(blocks), xp.float64, copy=False)
 
     def check(self, x_test: Array) -> None:
-        """Check that x_test has the library and the shape of the training examples, or valid indices."""
+        """Check that x_test has the training set's array library and example shape or, for matrices, valid indices."""
         array_namespace(self.x, x_test)
         if isinstance(self.kernel, Given):
             self.kernel.check("x_test", x_test)
@@ -212,7 +212,7 @@ def ensemble(
         In this case, x : (N,) and x_test : (M,) are row indices of the points.
     by : "flow" for gradient flow, or "descent" for gradient descent with `momentum`, where t is the number of steps.
         Both converge to the same limit t = inf.  Without momentum, they differ by O(lr) at finite times.
-    lr : in the flow with lr = 1, t is the network's rate times the number of steps; if lr is this rate, t = steps.
+    lr : in the flow with lr = 1, t is the network's rate times the number of steps; if lr is this rate, t counts steps.
     ridge : absolute, i.e. not scaled by the kernel; each network minimises L + ridge/(2N) |theta - theta_0|^2.
 
     The training kernels are evaluated and factorised once for all t (6 s each at N = 4000 on two cores).  If only the
@@ -262,7 +262,7 @@ def check_wanted(kind: str, cov: bool = False, std: bool = False) -> None:
 def spread(a: Array, b: Array, prior: Array, eps: float) -> Array:
     """Return the symmetrised covariance prior + a b', (M, M), or, if prior is (M,), sqrt(prior + diag(a b')), (M,).
 
-    eps : the spacing of the kernel's numbers.  Variances that are 0 up to rounding (at training points) are clipped to
+    eps : the kernel's machine epsilon.  Variances that are 0 up to rounding (at training points) are clipped to
         0.  If the result is (M,), other negative variances raise ValueError.
     """
     xp = array_namespace(a, prior)

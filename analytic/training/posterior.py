@@ -33,7 +33,7 @@ class Posterior:
     noise: Array | None = None
 
     def predict(self, x_test: Array, cov: bool = False, std: bool = False) -> Any:
-        """Return the mean (M, C) at x_test : (M, *shape of an example), and optionally the spread that outputs share.
+        """Return the mean (M, C) at x_test : (M, *shape of an example), and optionally the spread of each output.
 
         cov : return (mean, covariance (M, M)).  std : return (mean, standard deviation (M,)), in O(M N) memory.
 

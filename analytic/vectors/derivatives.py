@@ -3,7 +3,7 @@
     f'(0) = (f(h) - f(-h)) / 2h - h^2 f'''(0) / 6 + ...
 
 The kernels are exact to rounding at every angle, so these differences have errors of about rounding / h + h^2 = 1e-10.
-Forward-mode differentiation takes as long above a few hundred rows, and loses 8 digits of dTheta at small ReLU angles.
+Forward-mode differentiation takes as long for hundreds of rows, and loses 8 digits of dTheta at small ReLU angles.
 """
 
 from __future__ import annotations
@@ -46,6 +46,6 @@ ROWS_AT_ONCE, BYTES_OF_A_PAIR = 2048, 8 * 6
 
 
 def differences(kernel_of: Callable[[float], Any], x1: Array, x2: Array | None = None) -> list[Array]:
-    """Return the derivatives of K and Theta.   kernel_of : factor -> kernel with the parameter times this factor."""
+    """Return the derivatives of K and Theta.   kernel_of(factor) : the kernel with the parameter scaled by `factor`."""
     there, back = (kernel_of(exp(h)).both(x1, x2) for h in (STEP, -STEP))
     return [(a - b) / (2 * STEP) for a, b in zip(there, back, strict=True)]

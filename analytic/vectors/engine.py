@@ -1,7 +1,7 @@
 """Compute the Gram matrix by tiles, each of which passes through all layers while it is in cache.
 
-The first layer's bias becomes one more coordinate of each input row.  Rows are scaled to norm 1 / sqrt(2), and y is
-a row minus a point near the rows' mean:
+The first layer's bias becomes an additional coordinate of each input row.  Rows are scaled to norm 1 / sqrt(2), and y
+is a row minus a point near the rows' mean:
 
     p = |y_i - y_j|^2 / 2 = |y_i|^2/2 + |y_j|^2/2 - y_i . y_j
 
@@ -41,7 +41,7 @@ def tile_width(xp: Any, n: int) -> int:
     A tile and the layers' working arrays must fit into a core's cache.  A tile must be large enough to amortise BLAS's
     packing in the product, and for each ufunc to take tens of microseconds, or threads wait for the interpreter lock.
     Tiles at most a sixth as wide as the matrix keep several cores busy and do little work below the diagonal.  A width
-    of 240 fills whole vector registers.  At a power of two, columns of a transposed tile would share few cache lines.
+    of 240 fills whole vector registers.  At a power of two, columns of a transposed tile would share few cache sets.
     """
     most = 4096 if not on_host(xp) else min(240, max(100, -(-n // 6)))
     return -(-n // max(1, -(-n // most)))
@@ -78,7 +78,7 @@ def vector_engine(program: Program, inputs: Examples, asked: tuple[bool, bool]) 
 
 
 def one_blas_thread(shape: tuple[int, int], x: Array) -> AbstractContextManager[None]:
-    """Limit BLAS to one thread for large products.  Several threads would change the results' bits and be slower."""
+    """Limit BLAS to one thread for large products.  Several threads would be slower and round differently."""
     small = max(prod(shape) * prod(x.shape[1:]), 2048 * sum(shape)) < THRESHOLDS.plain  # 2048: coefficients per row
     return nullcontext() if small else single_threaded_blas()
 
@@ -137,7 +137,7 @@ class VectorEngine:
     largest_square : the largest |y|^2/4 + |y'|^2/4 among the `Distances` that activations add to p if norms differ.
     symmetric : True if x2 = x1; only the upper triangle is then computed.
     fine, coarse : the plan in float64 for single pairs, and the plan in the inputs' precision for blocks.  coarse is
-        None if that precision cannot hold the numbers; blocks then use float64 too.
+        None if that precision cannot represent the numbers; blocks then use float64 too.
     per_tile : rows and columns of a tile.   out : the arrays of NNGP and NTK, set during the run.
     """
 
@@ -154,11 +154,11 @@ class VectorEngine:
     out: tuple[Array | None, ...] = (None, None)
 
     def working_memory(self, inputs: Examples) -> int:
-        """Return how many bytes `inputs` (or a block's) need besides the results, given the coefficients' size."""
+        """Return how many bytes `inputs` (of the matrix or a block) need besides the results."""
         return working_memory(inputs, 3 * self.fine.flat.bytes)
 
     def at(self, place: Place) -> VectorEngine:
-        """Return the engine for a block of whole tiles, without its program.  Entries are those of the whole matrix."""
+        """Return the engine for a block of whole tiles, without its program.  Its entries equal the whole matrix's."""
         (i, j), same, first = place, self.symmetric and place[0] == place[1], self.first
         xp = array_namespace(self.left.scale)
         parts = [i] if same else [i, slice(first + j.start, first + j.stop)]
@@ -174,7 +174,7 @@ class VectorEngine:
         return replace(self, left=left, right=right, rows=rows, fine=fine, coarse=coarse, shape=shape, symmetric=same)
 
     def under(self, program: Program) -> VectorEngine:
-        """Return the engine with `program` restored.  `at` drops the program, because some cannot be pickled."""
+        """Return the engine with `program` restored.  `at` drops it, because some programs cannot be pickled."""
         fine = replace(self.fine, program=with_ends(program))
         coarse = fine if self.coarse is self.fine else self.coarse and replace(self.coarse, program=fine.program)
         return replace(self, fine=fine, coarse=coarse)

@@ -49,7 +49,7 @@ class Begin(Step):
 
 
 class EndRow(NamedTuple):
-    """Hold gain = (G, 2 G), G = sqrt q of the outputs, and tau_gain, the same with G = `scale`; None if all q > 0."""
+    """The outputs' factors: gain = (G, 2 G), G = sqrt q; tau_gain, likewise for G = `scale`, or None if all q > 0."""
 
     gain: tuple[Array, Array]
     tau_gain: tuple[Array, Array] | None

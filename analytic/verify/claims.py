@@ -1,4 +1,4 @@
-"""Define claims: a quantity at every width, its exponent in theory, and the verdict on the measured exponent.
+"""Define claims: a quantity at every width, its theoretical exponent, and the verdict on the measured exponent.
 
 A claim's exponent is fitted on the wider half of the widths.  At width n, a relative correction c/n to the leading
 power shifts the local exponent by about c/n.  Every verdict allows a shift of MARGIN, which covers all but large c.
@@ -9,8 +9,8 @@ power shifts the local exponent by about c/n.  Every verdict allows a shift of M
 
 By Bonferroni's correction, the probability that a run fails any test by chance is at most FAMILY_WISE_ERROR.
 
-Rows of `minintk verify --mup` are findings.  An exponent passes if its whole interval, at level CONFIDENCE, is within
-the tolerance of the theory's exponent.  It fails if the whole interval is outside; otherwise, it is undecided.  A mean
+Each row of `verify --mup` is a `Finding`.  An exponent passes if its whole interval, at level CONFIDENCE, is within the
+tolerance of the theory's exponent.  It fails if the whole interval is outside; otherwise, it is undecided.  A mean
 passes within CRITICAL_Z standard errors of the theory's mean.  A control is a wrong theory, which the test must reject.
 """
 
@@ -46,10 +46,10 @@ FAMILY_WISE_ERROR, MARGIN, RESOLUTION = 0.01, 0.05, 0.25
 
 @dataclass(frozen=True)
 class Claim:
-    """A quantity that `analytic.verify.networks.errors` returns under `key`, and its exponent in theory.
+    """A quantity that `analytic.verify.networks.errors` returns under `key`, and its theoretical exponent.
 
     formula : the quantity's formula in HTML.  smooth, kinked : the exponent for either kind of activation.
-    bound_if_kinked : True if the exponent of kinked activations is only a bound.
+    bound_if_kinked : True if the exponent for kinked activations is only a bound.
     """
 
     key: str
@@ -61,7 +61,7 @@ class Claim:
     bound_if_kinked: bool = False
 
     def theory(self, activation: str) -> tuple[Literal["equal", "at most"], float]:
-        """Return the relation ("equal" or "at most") and the exponent in theory for this activation."""
+        """Return the relation ("equal" or "at most") and the theoretical exponent for this activation."""
         if not isinstance(ACTIVATIONS[activation][0], KINKED):
             return "equal", self.smooth
         return "at most" if self.bound_if_kinked else "equal", self.kinked

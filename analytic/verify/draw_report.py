@@ -42,7 +42,7 @@ def draws(
 
 
 def exponents(found: dict[str, Any], quantity: str = "linearisation") -> Host:
-    """Return each seed's exponent, (S,), on the wider half of the widths; "trend" subtracts the narrower half's."""
+    """Return each seed's exponent, (S,), on the wider half of the widths; "trend": minus the narrower half's."""
     sizes, half = found["widths"], len(found["widths"]) // 2
     errors = np.array(found["linearisation" if quantity == "trend" else quantity])
     wider = slopes(sizes[half:], errors[:, half:])
@@ -85,10 +85,10 @@ def by_class(records: Records) -> list[tuple[str, ...]]:
 
 
 def summary(law: Records, controls: Records) -> tuple[Outcome, str]:
-    """Return (the verdict on law and controls, a sentence with counts and levels).
+    """Return the verdict on the law and the controls, and a sentence with counts and levels.
 
-    "fail": chance does not explain the rejections and divergences, or a control obeys the law.  Otherwise, "undecided":
-    a control was undecided or diverged.  Of 3,200 draws that obey the law, one diverged, at its narrowest width.
+    "fail" if chance does not explain the rejections and divergences or a control obeys the law, otherwise "undecided"
+    if a control was undecided or diverged.  Of 3,200 draws that obey the law, one diverged, at its narrowest width.
     """
     from scipy.stats import binom
 

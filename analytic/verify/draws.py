@@ -1,12 +1,12 @@
-"""Draw random networks to test the law of width, and controls that violate the law.
+"""Draw random networks that test the scaling law in the width, and controls that violate the law.
 
-A draw is a network whose width is free, with data, a loss and training settings.  The law (Lee et al. 2019, Theorem
+A draw is a network of unspecified width, with data, a loss and training settings.  The law (Lee et al. 2019, Theorem
 2.1) holds at rates below the critical rate.  For the network f and its linearisation f_lin, trained in the same way,
 
     sup_t |f_t - f_lin,t| = O(n^-1/2)
 
 Both outputs are centred, f - f_0, so that the initial residual is the same for all seeds and widths.  This reduces the
-scatter of the exponents to a third.  Training of f and f_lin uses the same J', so errors in J' would not show.
+scatter of the exponents to a third.  Training of f and f_lin uses the same J', so errors in J' would go unnoticed.
 `backward` checks J' by finite differences.  `JUDGED` lists other distances that fall at least as fast as n^-1/2: the
 movements of kernel and weights and, in NTK parametrization, the distances of kernel and outputs from infinite width.
 """
@@ -65,9 +65,9 @@ N_TEST = 4
 
 @dataclass(frozen=True)
 class Draw:
-    """A random network whose width is still free, its data, and its training.
+    """A random network of unspecified width, with its data and training settings.
 
-    body : "dense", or convolutions of sequences followed by "flatten" or "pool".  fraction : the rate relative to the
+    body : "dense", or the read-out of sequence convolutions, "flatten" or "pool".  fraction : the rate relative to the
     critical rate.  regime : a key of REGIMES.  seed : for data, labels and weights.  control : one of CONTROLS, or "".
     """
 
@@ -109,7 +109,7 @@ class Draw:
         return [n if self.body == "dense" else n // 2 for n in widths]
 
     def network(self, width: int) -> Network:
-        """Return the network: weights, depth - 1 times (phi, weights), perhaps as residual branches, phi, output."""
+        """Return the network: weights, depth - 1 blocks (phi, weights), which can be residual, phi, and the output."""
         scales: Any = {"w_std": self.w_std, "b_std": self.b_std, "b_init": self.b_init}
         image = self.body != "dense"
         weights = s.Conv1d(width, 3, **scales) if image else s.Dense(width, **scales)
@@ -129,7 +129,7 @@ class Draw:
 
 
 def drawn(choose: Callable[[Sequence[Any]], Any], control: str = "") -> Draw:
-    """Return a draw whose parts are `choose(options)`.   choose : from `by`, or from hypothesis.
+    """Return a draw whose fields are `choose(options)`.   choose : as returned by `by`, or from hypothesis.
 
     >>> print(drawn(by(np.random.default_rng(1))))
     2 Sin(1, 1, 0) pool residual, w 1.00, NTK; cross-entropy, N 4, 40 steps at 0.1
@@ -154,7 +154,7 @@ def by(rng: np.random.Generator) -> Callable[[Sequence[Any]], Any]:
 
 
 class WrongFactor(Linearized):
-    """The control f(theta_0) + 3/2 J (theta - theta_0), a linearisation with a wrong factor 3/2."""
+    """The control f(theta_0) + 3/2 J (theta - theta_0), a linearisation with the wrong factor 3/2."""
 
     def forward(self, theta: Array, x: Array) -> tuple[Array, Jacobian]:
         f, J = super().forward(theta, x)
@@ -200,7 +200,7 @@ BACKWARD = 1e-4
 
 
 def backward(draw: Draw, width: int, rng: np.random.Generator, step: float = 1e-6) -> dict[str, float]:
-    """Return {tensor: relative error of (J' u) d against u' (f(theta + h d) - f(theta - h d)) / 2h}, d in that tensor.
+    """Return {tensor: relative error of (J' u) d, compared with u' (f(theta + h d) - f(theta - h d)) / 2h}, d in it.
 
     u, d : random, with |d| = 1 so that no pre-activation moves far.  The median over three d is used because one d can
     cross a kink of phi.  The error of a tensor is 1/2 if its gradient is halved, and 1 if its gradient is omitted.
@@ -249,11 +249,11 @@ def analytic_kernel(draw: Draw, width: int) -> Array | None:
 def errors(
     draw: Draw, width: int, lr: float, members: int, rng: np.random.Generator, k: Array | None
 ) -> dict[str, Array]:
-    """Return {quantity: (E,)} for networks of one width and their linearisations; suprema are over 6 or 11 snapshots.
+    """Return {quantity: (E,)} for networks of one width and their linearisations.  Suprema are over 6 or 11 snapshots.
 
-    linearisation, infinite width : sup_t of the root mean square of f - f_lin, and of f - f_k, f_k trained with k.
-    kernel movement, kernel : relative distance of the initial empirical kernel from the final one, and from the
-    analytic kernel k : (A, A).  weights : |theta_T - theta_0|, divided by sqrt(n) if weights are of order 1.
+    linearisation, infinite width : sup_t of the root mean square of f - f_lin, or of f - f_k, where f_k is trained with
+    the kernel k.  kernel movement, kernel : relative distance of the initial empirical kernel from the final one, and
+    from the analytic kernel k : (A, A).  weights : |theta_T - theta_0|, divided by sqrt(n) if weights are of order 1.
     """
     (loss, _, _), (x, y, x_test), net = LOSSES[draw.loss], draw.data(), draw.network(width)
     points, theta0 = np.concatenate([x, x_test]), net.init(rng, ensemble=members)
@@ -284,5 +284,5 @@ def errors(
 
 
 def supremum(difference: Array) -> Array:
-    """Return sup over t of the root mean square over points and outputs, from (T, E, A, C) to (E,)."""
+    """Return the supremum over t of the root mean square over points and outputs, (E,), for (T, E, A, C)."""
     return np.sqrt(np.mean(difference**2, axis=(-2, -1))).max(axis=0)

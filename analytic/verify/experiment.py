@@ -46,7 +46,7 @@ def default_members(width: int) -> int:
 
 
 def ensemble_size(widths: Sequence[int]) -> tuple[int, int]:
-    """Return (width, members) of the ensemble for z-scores: the largest width up to 256, or the smallest of all widths.
+    """Return (width, members) of the ensemble for z-scores: the largest width <= 256, or else the smallest width.
 
     With n/2 members (16 to 128), the finite-width error O(1/n) is only a fraction O(n^-1/2) of the standard error.
 
@@ -61,7 +61,7 @@ def ensemble_size(widths: Sequence[int]) -> tuple[int, int]:
 class Trained:
     """Many trained networks of one width, for the figures.
 
-    f : (T, E, A) after steps : (T,).  mean, sd : (STEPS + 1, A), by eqs. (14) and (15), after 0 ... STEPS steps.
+    f : (T, E, A) after steps : (T,).  mean, sd : (STEPS + 1, A), from eqs. (14) and (15), after 0 ... STEPS steps.
     last_layer : the mean if only the last layer is trained.
     """
 
@@ -135,7 +135,7 @@ def run(
     progress : show a progress bar with the remaining time on stderr.
 
     With the defaults, the run takes about half a minute on two cores.  Raises ValueError, FileNotFoundError or
-    RuntimeError (no GPU) for invalid settings, before any work.
+    RuntimeError (no GPU) for invalid settings, before any computation.
 
     >>> result = run(widths=(8, 16, 32), depth=1, activations=["erf"], seeds=4)
     >>> [row.claim.key for row in result.studies["erf"].rows][:3]
@@ -201,9 +201,9 @@ def _study(bench: _Bench, count: dict[int, int], claims: Sequence[Claim], critic
 
 
 def _learning_rate(bench: _Bench, ntk: Host, stages: Sequence[tuple[int, int, int]]) -> float:
-    """Return the least of LR times the analytic kernel's stability bound and 0.8 times each narrow network's bound.
+    """Return LR times the analytic kernel's stability bound or, if less, 0.8 times the least bound of narrow networks.
 
-    stages : (width, members, role) of all networks.  Some of width <= 128 would diverge at the first of both rates.
+    stages : (width, members, role) of all networks.  Some networks of width <= 128 would diverge at the first rate.
     """
     own = []
     for width, members, role in stages:
@@ -237,7 +237,7 @@ def score(run: Trajectory, expected: Ensemble, critical: float) -> list[Score]:
 
 @dataclass(frozen=True, eq=False)
 class _Bench:
-    """Create and train networks with one activation.   advance : called with the work done."""
+    """Create and train networks with one activation.   advance : a function that is called with the work done."""
 
     activation: str
     depth: int
@@ -260,5 +260,5 @@ class _Bench:
 
 
 def _work(width: int, members: int) -> float:
-    """Estimate the time that networks take, in arbitrary units, for depth 2; other depths are close enough."""
+    """Estimate the time to train networks of depth 2, in arbitrary units; other depths scale similarly."""
     return members * width * (width + 400.0)

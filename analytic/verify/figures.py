@@ -46,7 +46,7 @@ _ENSEMBLE = (
 
 
 def exponent_figure(activation: str, rows: list[JudgedClaim]) -> Any:
-    """Draw error against width on logarithmic axes, for kernels, weights and outputs."""
+    """Plot errors against the width on logarithmic axes, for kernels, weights and outputs."""
     figure = Figure(figsize=(15, 5.2), layout="constrained")
     axes = figure.subplots(1, 3)
     for axis, (panel, (label, claims)) in zip(axes, PANELS.items(), strict=True):
@@ -65,7 +65,7 @@ def exponent_figure(activation: str, rows: list[JudgedClaim]) -> Any:
 
 
 def _series(axis: Any, row: JudgedClaim, colour: str, marker: str) -> None:
-    """Draw one claim: points with error bars, the fit with its band, and the theory's line through the fit's middle."""
+    """Draw one claim: points with error bars, the fit with its band, and a line with the theory's slope."""
     widths = np.array(row.widths, dtype=np.float64)
     logs = [np.log(v) for v in row.values]
     mean = np.exp([v.mean() for v in logs])
@@ -82,7 +82,7 @@ def _series(axis: Any, row: JudgedClaim, colour: str, marker: str) -> None:
 
 
 def ensemble_figure(ensemble: Trained) -> Any:
-    """Plot outputs on the arc at three times, and at its ends over time, for networks and eqs. (14) and (15)."""
+    """Plot outputs of networks and of eqs. (14) and (15), on the arc at three times and at the arc's ends over time."""
     figure = Figure(figsize=(15, 4.2), layout="constrained")
     axes = figure.subplots(1, 4, sharey=True)
     line = np.arange(N_TRAIN + N_TEST, N_TRAIN + N_TEST + N_LINE)

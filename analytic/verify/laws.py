@@ -1,6 +1,6 @@
-"""Check the laws of `minintk verify --mup`: those of networks with moving features, and those beyond a frozen kernel.
+"""Check the laws of `minintk verify --mup`: for networks with moving features, and for corrections to a frozen kernel.
 
-The latter use fixed data, so that the power against controls is known.  Their seed determines networks and samples.
+The latter use fixed data, so that the power against controls is known.  The seed determines networks and samples.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from minintk.training.train import train
 
 
 def orders(seed: int) -> Iterator[Finding]:
-    """Check that a frozen kernel differs from the final kernel by O(1/n), and `mn.hierarchy`'s by O(1/n^2)."""
+    """Check that the final kernel differs by O(1/n) from a frozen kernel, and by O(1/n^2) from `mn.hierarchy`'s."""
     N, E, widths = 8, 96, (64, 128, 256)
     x = np.random.default_rng(0).standard_normal((N, 64))
     x *= 8 / np.linalg.norm(x, axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Check the laws of muP: neither the sizes of features and steps nor stable learning rates depend on the width."""
+"""Check the laws of muP: the sizes of features and steps and the stable learning rates do not depend on the width."""
 
 from __future__ import annotations
 
@@ -190,14 +190,14 @@ REGRET = 2.0
 
 
 def kept(law: str, found: Transfer) -> Finding:
-    """Check that the best rate at any width multiplies the best loss at every other width by at most REGRET."""
+    """Check that the best rate of any width gives at most REGRET times the best loss at every other width."""
     verdict: Outcome = "undecided" if found.untrained else "pass" if found.regret <= REGRET else "fail"
     shift = f"best rate: 2^({found.shift}) a doubling".replace("-", "−")
     return Finding(law, f"1, ≤ {REGRET:g}", f"{found.regret:.2f}; {shift}", verdict)
 
 
 def muon(seed: int) -> Iterator[Finding]:
-    """Check that all nonzero singular values of an orthogonalised step are lr sqrt(fan_out / fan_in)."""
+    """Check that all nonzero singular values of an orthogonalised step equal lr sqrt(fan_out / fan_in)."""
     x, y = digits().standardise().subset(64, np.random.default_rng(seed)).one_hot()
     for law, optimizer in (("Muon", mn.Muon), ("spectral descent", mn.SpectralDescent)):
         off = 0.0

@@ -1,7 +1,7 @@
 """Train networks of one width, and measure their kernels and their distance from the theory.
 
-Networks use float32, as in practice; all measurements use float64 on the host.  Rounding changes the measured errors by
-a relative 1e-5, or by up to 2e-2 if a ReLU unit switches one step earlier.  Both are far below the errors' scatter.
+Networks use float32, as in practice; all measurements use float64 on the host.  Rounding causes relative changes of the
+measured errors of 1e-5, or up to 2e-2 if a ReLU unit switches a step early.  Both are far below the errors' scatter.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DTYPE = np.float32
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Trajectory:
-    """Measurements of networks of one width during training, on all A points, which start with the training set.
+    """Measurements of networks of one width during training, on all A points, of which the training set comes first.
 
     f : (T, E, A) after steps : (T,).  ntk0, ntk : (E, A, A) at the start and at the end.  nngp0 : (E, A, A), the
     kernel of the last hidden layer's initial pre-activations.  movement : {tensor: (E,)}, |W - W_0| / |W_0|.
@@ -105,7 +105,7 @@ def _concatenated(parts: list[Trajectory]) -> Trajectory:
 
 
 def descend(ntk: Host, y: Host, f0: Host, steps: Host, lr: float) -> Host:
-    """Return f_t on all points, (T, A), of descent with a constant tangent kernel (Lee et al. 2019, eqs. 9 to 11).
+    """Return f_t on all points, (T, A), for descent with a constant tangent kernel (Lee et al. 2019, eqs. 9 to 11).
 
     ntk : (A, N), all points against the training set, which comes first.  y : (N, 1).  f0 : (A,), the initial outputs.
     """
@@ -114,7 +114,7 @@ def descend(ntk: Host, y: Host, f0: Host, steps: Host, lr: float) -> Host:
 
 
 def errors(run: Trajectory, theory: Ensemble, hidden_nngp: Host, n_test: int) -> dict[str, Host]:
-    """Return {claim: (E,)}, distances whose scaling the theory predicts; for outputs, suprema of root mean squares.
+    """Return {claim: (E,)}, distances whose scaling the theory predicts.  For outputs, these are suprema of RMS errors.
 
     theory : an ensemble with the kernels of all points.  hidden_nngp : (A, A), the last hidden layer's analytic NNGP.
     """

@@ -46,7 +46,7 @@ def network_spec(activation: str, width: int, depth: int) -> s.Sequential:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Problem:
-    """The training set x : (N, d), y : (N, 1), x_test : (M, d), and line : (N_LINE, d), an arc between two test inputs.
+    """Training set x : (N, d), y : (N, 1), test inputs x_test : (M, d), and line : (N_LINE, d), an arc between two.
 
     name, labels, attribution : descriptions of the data for the report.
     """

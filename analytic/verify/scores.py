@@ -6,8 +6,8 @@ For E members with outputs f_e at M points, and mu, Sigma of eqs. (14), (15):
     covariance   rho (E - 1) (tr R - log det R - M),   R = Sigma^-1 S     ~ chi2(M (M + 1)/2),  S the sample covariance
 
 The first line is exact for Gaussian outputs.  The second line, the likelihood ratio, holds up to O(1/E^2) with
-Bartlett's factor rho.  A tail probability p is reported as the z with P(Z > z) = p for standard normal Z.  If
-sqrt(E) << n, E members cannot detect the O(1/n) effect of the width n.
+Bartlett's factor rho.  A tail probability p is reported as the z with P(Z > z) = p for standard normal Z.  If sqrt(E)
+<< n, E members cannot detect the O(1/n) effect of a finite width n.
 """
 
 from __future__ import annotations
