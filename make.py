@@ -28,8 +28,8 @@ installs virtualenv into .bootstrap, and virtualenv makes the environment.  pip'
 
 .venv contains the versions in constraints.txt.  With these versions, tests fail on warnings.  With other versions,
 warnings are only reported, because deprecations in a library are not this checkout's fault.  `lowest` and `newest` use
-other versions (in .venv-lowest and .venv-newest).  So do the other commands if Python is newer than the versions that
-constraints.txt covers, or if pip's index lacks one of the pinned versions.
+other versions (in .venv-lowest and .venv-newest).  The other commands also do so if constraints.txt does not cover this
+version of Python, or if pip's index lacks one of the pinned versions.
 """
 
 # Use only old syntax here. Old versions of Python must parse this file to report that they are too old.
@@ -101,7 +101,7 @@ class Failed(Exception):
 def environment() -> Dict[str, str]:
     """Return the environment variables for child processes, without those that make Python look outside .venv.
 
-    Child processes always write bytecode. Otherwise each of the hundreds that tests start would compile all modules.
+    Child processes always write bytecode, so that the hundreds that the tests start do not compile all modules.
     """
     drop = ["PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__"]
     drop.append("PYTHONDONTWRITEBYTECODE")
@@ -111,7 +111,7 @@ def environment() -> Dict[str, str]:
 
 
 def call(command: List[str], quiet: bool = False, here: bool = False) -> int:
-    """Run a command in the checkout, or in the caller's folder if `here`. Return its status, 127 if it cannot start."""
+    """Run a command in the checkout, or in the caller's folder if `here`. Return its status (127: it cannot start)."""
     pipe = subprocess.DEVNULL if quiet else None
     try:
         return subprocess.call(command, cwd=None if here else str(ROOT), env=environment(), stdout=pipe, stderr=pipe)
@@ -172,7 +172,7 @@ def lower_bounds(extras: List[str]) -> str:
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """Hold a lock while the context is active, so that processes install in turn. A killed process loses the lock."""
+    """Hold a lock, so that processes install one at a time (except on Windows). Killing a process releases its lock."""
     with open(str(ROOT / ".venv.lock"), "w") as lock:
         try:
             import fcntl
@@ -184,7 +184,7 @@ def alone() -> Iterator[None]:
 
 
 def create_venv(place: Path) -> None:
-    """Make a virtual environment that contains pip, with the module venv or, if this fails, with virtualenv."""
+    """Make a virtual environment that contains pip, with the module venv or, if that fails, with virtualenv."""
     if call([sys.executable, "-m", "venv", "--clear", str(place)], quiet=True) == 0:
         return
     if call([sys.executable, "-m", "pip", "--version"], quiet=True) != 0:
@@ -266,7 +266,7 @@ def say(text: str) -> None:
 def explore(line: List[str], options: List[str]) -> int:
     """Repeat the property tests with new seeds until the time is up, then print how to repeat the failures.
 
-    Hypothesis prints the smallest failing example and stores it in .hypothesis/examples. The next round starts there.
+    Hypothesis prints the smallest failing example and stores it in .hypothesis/examples for the next round.
     """
     parser = argparse.ArgumentParser(prog="make.py explore", allow_abbrev=False)
     parser.add_argument("--minutes", type=float, default=10.0, help="no round begins later than that")
@@ -294,7 +294,7 @@ def clean() -> int:
 
 
 def main(arguments: List[str]) -> int:
-    """Run the command that the first argument names. Return the first exit status that is not 0, else 0."""
+    """Run the command that the first argument names. Return the first nonzero exit status, or 0."""
     if arguments and arguments[0] == "clean":
         return clean()
     if not arguments or arguments[0] not in COMMANDS:

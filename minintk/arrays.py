@@ -73,7 +73,7 @@ def on_host(xp: Any) -> bool:
 
 
 def scipy_module(xp: Any, name: str) -> ModuleType:
-    """Return the module `name` ("special", "linalg") of SciPy for NumPy arrays, or of cupyx.scipy for CuPy arrays."""
+    """Return the module `name` (e.g. "special") of SciPy for NumPy arrays, or of cupyx.scipy for CuPy arrays."""
     return import_module(f"{SCIPY[library(xp)]}.{name}")
 
 
@@ -128,7 +128,7 @@ def _gpu_remedy(error: Exception) -> str:
 def available_memory(xp: Any) -> int:
     """Return the number of bytes still available for arrays of `xp`, or 2**62 if the system does not report it.
 
-    For host arrays, this number respects control-group limits.  For the current GPU, it respects CuPy's memory limit.
+    For host arrays, control-group limits are respected.  For the current GPU, CuPy's memory limit is respected.
     """
     if library(xp) == "cupy":
         free, _total = import_module("cupy").cuda.runtime.memGetInfo()
@@ -165,7 +165,7 @@ LIMITS = {
 def free_in_groups(root: str | Path = "/") -> int:
     """Return how many bytes the process's control groups (containers, SLURM) still allow, or 2**62 without a limit.
 
-    A group's limit also covers groups inside it, so the smallest amount left counts.  root : the file system's root.
+    A group's limit covers the groups inside it, so the smallest amount is returned.  root : the file system's root.
     """
     free = 2**62
     for group, files, usage, cached in limited_groups(str(root)):
@@ -177,7 +177,7 @@ def free_in_groups(root: str | Path = "/") -> int:
 
 @lru_cache
 def limited_groups(root: str) -> tuple[tuple[Path, list[Path], Path, str], ...]:
-    """Return (folder, limit files, usage file, cache entry) for each group with a limit.  The slow search runs once."""
+    """Return (folder, limit files, usage file, cache entry) for each group with a limit.  The result is cached."""
     found = []
     for kind, group in control_groups(root, "memory"):
         limits, usage, cache = LIMITS[kind]
@@ -330,7 +330,7 @@ def strided(a: Array, shape: Sequence[int], strides: Sequence[int]) -> Array:
 
 @lru_cache
 def raw_kernel(xp: Any, name: str, source: str) -> Callable[..., None] | None:
-    """Return launch(blocks, threads, arguments, bytes of shared memory) for a kernel in CUDA, or None for NumPy."""
+    """Return launch(blocks, threads, arguments, bytes of shared memory) for a CUDA kernel, or None for NumPy."""
     make = getattr(import_module(library(xp)), "RawKernel", None)
     if make is None:
         return None

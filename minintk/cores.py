@@ -9,7 +9,7 @@ from minintk.arrays import control_groups, text_of
 
 
 def cores() -> int:
-    """Return the smallest of: cores in the process's CPU affinity, cores in its CPU quota, and OMP_NUM_THREADS."""
+    """Return the minimum of the process's CPU affinity (in cores), its CPU quota (in cores), and OMP_NUM_THREADS."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(count, cores_granted(), threads_asked())
 
@@ -23,7 +23,7 @@ def threads_asked() -> int:
 
 @cache
 def cores_granted(root: str = "/") -> int:
-    """Return the number of whole cores (at least 1) that control groups (containers, SLURM) allow, 2**30 if unlimited.
+    """Return the number of whole cores (at least 1) that control groups (containers, SLURM) allow; 2**30 if unlimited.
 
     If more threads run, the system stops all of them for part of each period.  root : the file system's root.
     """

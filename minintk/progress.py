@@ -10,7 +10,7 @@ from time import perf_counter
 
 @contextmanager
 def progress_of(what: str, total: float, shown: bool) -> Iterator[Callable[[float], None]]:
-    """Yield advance(amount), to be called as work is done.  If not `shown`, only warn if an hour or more remains.
+    """Yield a function advance(amount) that records progress.  If not `shown`, only warn if an hour or more remains.
 
     >>> with progress_of("counting", 3, shown=False) as advance:
     ...     for _ in range(3):

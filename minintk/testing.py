@@ -1,8 +1,8 @@
 """Test the laws that every model obeys, for the layers and models of this package and for your own.
 
 Each `check_...(model, theta, x, rng)` takes a model, parameters theta : (P,) or (E, P), a batch x : (N, *input_shape)
-and a numpy.random.Generator that draws directions.  Its AssertionError gives the law, both values and the tolerance.
-`check_layer` checks every law for one layer at several positions in small networks.
+and a numpy.random.Generator that draws directions.  If it fails, its AssertionError gives the law, both values and the
+tolerance.  `check_layer` checks every law for one layer at several positions in small networks.
 
 The tolerances are derived from rounding errors.  Let eps be the spacing of floating-point numbers at 1, and m = 4 (sum
 of all layer sizes + N + 8) the number of roundings on a path through the network and back.  A tolerance is m eps times

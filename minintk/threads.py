@@ -71,7 +71,7 @@ class _Job:
 
     def wait(self) -> None:
         """Wait until all threads that entered have left, then raise any exception that occurred during the wait.
-        A thread enters before it takes an item, so later threads find no items.  It leaves, and then rings the bell.
+        A thread enters before it takes an item, so later threads find no items.  After it leaves, it signals `bell`.
         """
         caught = None
         while True:

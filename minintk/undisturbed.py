@@ -1,8 +1,8 @@
 """Import and compile in a thread where no signal handler runs.
 
-Python runs signal handlers in the main thread, between any two lines of code.  A handler in the middle of an import
-would find half a module, and a handler that raises would leave half a module behind.  Entering a compiler twice, or
-leaving it early, can end the process.  In a separate thread, such work runs to its end, and the next call can use it.
+Python runs signal handlers in the main thread, between any two lines of code.  During an import, a handler would find a
+partially initialised module, and a handler that raises would leave one behind.  Re-entering or interrupting a compiler
+can crash the process.  In a separate thread, such work runs to completion, and the next call can use its result.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def undisturbed(work: Callable[[], T]) -> T:
-    """Return work().  If called in the main thread, run it in another thread and raise its errors here.
+    """Return work().  In the main thread, run `work` in another thread, wait for it, and re-raise its errors.
 
     While the main thread waits, a handler can call this function again or raise an exception.  The work continues.
 

@@ -11,7 +11,7 @@ from minintk.arrays import to_host
 
 
 def real(value: Any) -> float:
-    """Return the value as a Python float, or NaN if it is not a real number (e.g. True, "2", 1j or an array).
+    """Return the value as a Python float, or NaN if it is not a real number (such as True, "2", 1j or an array).
 
     >>> real(np.float32(0.5)), real(True), real([1.0])
     (0.5, nan, nan)
@@ -26,7 +26,7 @@ def real(value: Any) -> float:
 def number(name: str, value: Any, *, zero: bool = False, negative: bool = False) -> float:
     """Return the value as a Python float, because a NumPy scalar would promote float32 arrays to float64.
 
-    Raises ValueError unless it is a finite number > 0, or >= 0 with `zero`, or of any sign with `negative`.
+    Raises ValueError unless the value is a finite number > 0, or >= 0 with `zero`, or of any sign with `negative`.
 
     >>> number("alpha", 3)
     3.0
@@ -62,7 +62,7 @@ def whole(name: str, value: Any, low: int = 1, high: float = inf) -> int:
 
 
 def times(t: Any, *, finite: bool = False) -> np.ndarray[Any, Any]:
-    """Return t : () or (T,) in float64 on the host.  Raise ValueError unless all are >= 0 (and finite with `finite`).
+    """Return t : () or (T,) in float64 on the host.  Raise ValueError unless all t >= 0 (and finite with `finite`).
 
     >>> times([0, np.inf])
     array([ 0., inf])
@@ -76,7 +76,7 @@ def times(t: Any, *, finite: bool = False) -> np.ndarray[Any, Any]:
 
 
 def precision(dtype: Any) -> np.dtype[Any]:
-    """Return the dtype.  Raise TypeError unless it is float32 or float64.
+    """Return the dtype.  Raise TypeError unless the dtype is float32 or float64.
 
     >>> precision("float32")
     dtype('float32')
@@ -91,7 +91,7 @@ def precision(dtype: Any) -> np.dtype[Any]:
 
 
 def generator(rng: Any) -> np.random.Generator:
-    """Return `rng` itself, or numpy.random.default_rng(0) for None.  Raise TypeError for other types, e.g. a seed.
+    """Return `rng` itself, or numpy.random.default_rng(0) for None.  Raise TypeError for other types, such as seeds.
 
     >>> isinstance(generator(None), np.random.Generator)
     True
@@ -103,6 +103,6 @@ def generator(rng: Any) -> np.random.Generator:
 
 
 def check_generator(name: str, rng: Any) -> None:
-    """Raise TypeError unless `rng` is a generator.  None is an error too: no default generator is created silently."""
+    """Raise TypeError unless `rng` is a generator.  None is rejected too: no default is created silently."""
     if not isinstance(rng, np.random.Generator):
         raise TypeError(f"{name} expects a numpy.random.Generator, numpy.random.default_rng(0), got {rng!r}")

@@ -4,7 +4,7 @@
 
 Each index runs over all outputs of all examples.  Theta = O2 = J S J' with the learning-rate scales S, and O_(k+1) is
 the derivative of O_k along S grad f.  O3 and O4 are of order 1/width, O5 and O6 of order 1/width^2.  The error of f and
-Theta is O(1/width^2) with O4 frozen, O(1/width) with Theta frozen (Dyer, Gur-Ari 2020, section 4; Huang, Yau 2020).
+Theta is O(1/width) with Theta frozen, and O(1/width^2) with O4 frozen (Dyer, Gur-Ari 2020, section 4; Huang, Yau 2020).
 
 For a given r(t), the solution is Theta(t) = Theta - O3.s + O4.A with s_c = int r_c dt, A_cd = int r_c s_d dt.  O3 and
 O4 are never formed.  O4_..cd is D^2Theta along S grad f_c and S grad f_d, plus DTheta along the derivative of S grad
@@ -63,7 +63,7 @@ def hierarchy(
     Late in training, for narrow networks, the frozen O3 or O4 can make the smallest eigenvalues of the kernel negative.
     The loss then grows.  If it grows without bound, FloatingPointError is raised.  `flow` does not have this problem.
 
-    A time derivative requires one expansion of the network for order 3, and three for order 4, with C cotangents each.
+    A time derivative requires one expansion of the network for order 3 and three for order 4, each with C cotangents.
     memory : bytes to use, by default half the free memory.  The required memory grows with (M C)^2 and P.  For ReLU and
     max-pooling, the derivatives are those of the smooth piece of f around theta0.  In training, about sqrt(n) of n
     units cross their kinks.  Each such unit changes the kernel by about 1/n with random sign, so the total change is

@@ -3,11 +3,11 @@
     SpectralDescent     dW = - lr s d sqrt(fan_out / fan_in) / multiplier * G / |G|       |G| is the spectral norm
     Muon                dW = - lr s d sqrt(fan_out / fan_in) / multiplier * U V'          G = U diag V'
 
-G is the gradient of W, or the sum v <- momentum v + G.  s is W's entry in `lr_scales`; d is prod(`Role.depth`).
-If s = d = 1, a step changes multiplier * W by lr sqrt(fan_out / fan_in) at every width, in spectral norm for spectral
-descent, in all singular values for Muon.  The spectral condition on updates holds exactly (Yang, Simon, Bernstein 2023,
-section 5).  Muon is steepest descent in the spectral norm (Bernstein, Newhouse 2024; Jordan et al. 2024).  For a K x K
-convolution, W is (K K C_in, C_out), and K |W| bounds the convolution's norm.  A bias is a matrix (1, n).
+G is dL/dW or, with momentum, the sum v <- momentum v + dL/dW.  s is W's entry in `lr_scales`; d is prod(`Role.depth`).
+If s = d = 1, a step of multiplier * W has spectral norm lr sqrt(fan_out / fan_in) at any width.  For Muon, its nonzero
+singular values are equal.  The updates satisfy the spectral condition exactly (Yang, Simon, Bernstein 2023, section 5).
+Muon is steepest descent in the spectral norm (Bernstein, Newhouse 2024; Jordan et al. 2024).  For a K x K convolution,
+W is (K K C_in, C_out), and K |W| bounds the convolution's norm.  A bias is a matrix (1, n).
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class SpectralDescent(Optimizer):
     """Gradient descent with steps of a given spectral norm for each tensor.   layout : the network's `net.layout`.
 
     lr : relative size of the steps (a number or a schedule).  Steps do not shrink near a minimum, so use a schedule
-    that decays to 0.  In the module's formula, s is `lr_scales` of `train` (default 1), not a parametrization's.
-    A tensor with G = 0 is not changed.  Raises ValueError for lr <= 0 and for momentum outside [0, 1).
+    that decays to 0.  In the module's formula, s is `lr_scales` of `train` (default 1), not the parametrization's.  A
+    tensor with G = 0 is not changed.  Raises ValueError for lr <= 0 and for momentum outside [0, 1).
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(50), mn.Tanh(), mn.Dense(2)), (8,))
@@ -105,9 +105,9 @@ def orthogonalised(G: Array) -> Array:
 
         X <- 3/2 a X - 1/2 a^3 X X'X,        a^2 = 3 / (1 + low + low^2),        low <- 1/2 a low (3 - a^2 low^2)
 
-    Newton-Schulz steps start from X = G / c, c >= |G|.  The scale a suits singular values from low to 1 (Chen, Chow
+    Newton-Schulz steps start from X = G / c with c >= |G|.  The factor a suits singular values in [low, 1] (Chen, Chow
     2014).  Sweeps from low = SWEEP to 1 repeat until |X X'X - X|_F <= tol = TOLERANCE.  Then every singular value is
-    within tol / 2 of 1 or within tol of 0.  If no sweep meets this criterion, eight other steps separate the values.
+    within tol / 2 of 1 or within tol of 0.  If this fails, eight steps of another kind move the values to 0 or 1.
     Singular values of G below about 1e-5 |G| in float32, or 1e-13 |G| in float64, can be rounding errors and become 0.
 
     >>> import numpy as np

@@ -28,7 +28,7 @@ class Dataset:
     image_shape : (H, W, C) if the examples are images, even if they are stored flat.
     dtype : the dtype of `x` if raw contains bytes, otherwise the dtype of raw.
 
-    `raw` is read during use and not copied, so it can be a file mapped by `numpy.memmap`, as can `labels` in int64.
+    `raw` is read during use and not copied, so it can be a file mapped by `numpy.memmap`.  So can `labels` in int64.
     Raises TypeError or ValueError if the arrays do not match each other or contain NaN or infinity.
 
     >>> data = Dataset(np.eye(3), np.array([0, 1, 1]), classes=("cat", "dog"))
@@ -154,7 +154,7 @@ class Dataset:
         return self.image_shape
 
     def shifted(self, max_shift: int, rng: np.random.Generator) -> Dataset:
-        """Shift each image by its own (dy, dx), uniform from -max_shift to max_shift, and fill the gaps with 0."""
+        """Shift each image by a random (dy, dx), uniform from -max_shift to max_shift, and fill the gaps with 0."""
         check_generator("rng", rng)
         shift = Shift(whole("max_shift", max_shift, 0, min(self._image_shape()[:2]) - 1))
         return replace(self, raw=shift(self.images().raw, shift.draw(len(self), rng)).reshape(self.raw.shape))
@@ -183,7 +183,7 @@ class Dataset:
     def pca(self, k: int, *, fit: Dataset | None = None) -> Dataset:
         """Return the data set of (x - mean) V : (N, k), the first k principal components, scaled to unit variance.
 
-        fit : the training set before its own `pca`, from which mean, V and variances (1/N sum) come; by default this
+        fit : the training set before its own `pca`, which determines mean, V and variances (1/N sum); by default this
         data set.  In each component, the loading of largest magnitude is positive.  Geiger et al. 2020 use k = 10.
         Raises ValueError if the data vary in fewer than k directions.
 
@@ -224,7 +224,7 @@ class Dataset:
         return replace(self, raw=x.astype(self.dtype, copy=False).reshape(self.raw.shape))
 
     def _same_features(self, fit: Dataset | None, what: str) -> Dataset:
-        """Return `fit`, or this data set for None.  Raise an error if it is empty or has another number of features."""
+        """Return `fit`, by default this data set.  Raise an error if it is empty or has another number of features."""
         source = self if fit is None else fit
         if not isinstance(source, Dataset):
             raise TypeError(f"{what}(fit=...) expects a Dataset, got {type(source).__name__}")

@@ -9,7 +9,7 @@ significant byte first), and the values in row-major order.
 
 CIFAR-10 has 50,000 training and 10,000 test photographs of 32 x 32 pixels in ten classes, published as pickle files.
 Loading a pickle can call any function or set the state of a NumPy array to any bytes.  Instructions in these files are
-therefore parsed but never executed.  They contain the bytes of the array and the labels as literals.
+therefore parsed but never executed.  The instructions contain the labels and the bytes of the array as literals.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ VARIABLE = "MININTK_DATA"
 
 
 def named_folder(folder: str | os.PathLike[str] | None) -> Path | None:
-    """Return `folder`, or else the folder in MININTK_DATA, or else None.  Raise FileNotFoundError if it is missing."""
+    """Return `folder`, else the folder in MININTK_DATA, else None.  Raise FileNotFoundError if it does not exist."""
     named = folder if folder is not None else os.environ.get(VARIABLE) or None
     if named is None:
         return None
@@ -186,7 +186,7 @@ LISTS = {"EMPTY_LIST", "MARK", "BININT1", "APPEND", "APPENDS", "BINPUT", "LONG_B
 def read_pickle(content: bytes) -> tuple[bytes, list[int]]:
     """Parse (pixels, labels) of a batch from the instructions of its pickle, without executing them.
 
-    labels : the list after b"labels".  pixels : the bytes after False in the array of dtype "u1".  Each can be empty.
+    labels : the list after b"labels".  pixels : the bytes after False in the array of dtype "u1".  Either can be empty.
     """
     pixels, labels, last, in_list, is_bytes = b"", list[int](), "", False, False
     for instruction, said, _ in pickletools.genops(content):

@@ -9,7 +9,7 @@ descent with the rate lr on S^-1/2 theta, so lengths are measured in S^-1/2 thet
 largest eigenvalues of J S J' and S^1/2 H S^1/2.  Equivalent parametrizations give the same values.
 
 To first order, a step of size |f - y| / |D f| leads to f = y and changes J by |D^2 f| times that size.  kappa is this
-change relative to |D f|.  At width n, kappa is of order n^-1/2 with NTK, and of order 1 with muP and mean field.
+change relative to |D f|.  At width n, kappa is of order n^-1/2 for NTK, and of order 1 for muP and mean field.
 
 Gradient descent around a minimum is stable if lr x sharpness < 2 (edge of stability: Cohen et al. 2021; catapult:
 Lewkowycz et al. 2020).  The model linearised at theta has the Hessian H = J' (d2L/df2) J.  Without momentum,
@@ -52,7 +52,7 @@ def kappa(
 
     y : (N, C).  If y is None, |f - y| is set to 1.  ARPACK computes |D f| from J S J'.  For |D^2 f|, u . D^2 f[v, w]
     is maximised over u, v and w in turn, `steps` times, from `starts` fixed starting points.  The largest value found
-    is used; it can be less than |D^2 f|.  scales : S by tensor, as for `mn.ntk`, by default the parametrization's
+    is used, which can be less than |D^2 f|.  scales : S by tensor, as for `mn.ntk`, by default the parametrization's
     scales.  Raises ValueError or TypeError for invalid arguments, ValueError if J is zero, FloatingPointError if J S J'
     overflows, and UnsupportedLayer for a model without an expansion.
 
@@ -177,7 +177,7 @@ def max_learning_rate(
     averages over outputs, can be C times smaller.  Above the returned rate, training the linearised model diverges.
 
     theta : (P,).  x : (N, *input_shape).  loss : `mn.mse` or another loss with a `hessian`.  y : (N, C), needed only
-    for your own losses whose L'' depends on the targets.  momentum : the momentum m in [0, 1) of the heavy ball, as in
+    for custom losses whose L'' depends on the targets.  momentum : the momentum m in [0, 1) of the heavy ball, as in
     `mn.SGD`.  scales : {tensor name: S}, as for `mn.ntk`, by default those of the parametrization.
     rtol : the relative tolerance of the eigenvalue.  ARPACK computes the eigenvalue without forming the kernel.  It
     stores 20 vectors on the host, each of length N C for a squared loss and P otherwise.

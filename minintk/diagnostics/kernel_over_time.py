@@ -19,11 +19,11 @@ from minintk.validate import whole
 class KernelPath:
     """The kernel Theta_t at S times, compared with the initial kernel Theta_0.  All arrays are on the host.
 
-    t : (S,).  movement : |Theta_t - Theta_0| / |Theta_0|.  alignment : centred alignment with y y', at most 1.
-    share : {layer: its fraction of the trace of the kernel}.  effective_rank : between 1 and N.  eigenvalues : the k
-    largest ones, descending.  overlap : |U_0' U_t|_F^2 / j for j = 1, ..., k, where the columns of U are the first j
-    eigenvectors.  The overlap is 1 if U_t and U_0 span one space, and about j / N for random spaces.  It is meaningless
-    if eigenvalues j and j + 1 are equal.  Eigenvalues and overlap : (S, [E], k).  All other arrays except t : (S, [E]).
+    t : (S,).  movement : |Theta_t - Theta_0| / |Theta_0|.  alignment : centred alignment with y y', at most 1.  share :
+    {layer: its fraction of the kernel's trace}.  effective_rank : between 1 and N.  eigenvalues : the k largest,
+    descending.  overlap : |U_0' U_t|_F^2 / j for j = 1, ..., k, where the columns of U are the first j eigenvectors.
+    The overlap is 1 if U_t and U_0 span the same space, and about j / N for random spaces.  It is meaningless if
+    eigenvalues j and j + 1 are equal.  Eigenvalues and overlap : (S, [E], k).  All other arrays except t : (S, [E]).
     """
 
     t: Host

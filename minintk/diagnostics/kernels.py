@@ -38,8 +38,8 @@ def kernel_movement(model: Model, theta0: Array, theta: Array, x: Array) -> Arra
     """Return the relative movement of the NTK on x, |Theta(theta) - Theta(theta0)|_F / |Theta(theta0)|_F; () or (E,).
 
     theta0, theta : (P,) or (E, P).  For smooth activations, Lee et al. 2019 (eq. 17) prove that the movement
-    is O(n^-1/2) in the width n.  In fact, it is of order n^-1.  For ReLU, measurements give about n^-3/4.  The kernel
-    moves more if the inputs have a small norm (see docs/lazy.md).
+    is O(n^-1/2) in the width n.  The actual order is n^-1.  For ReLU, measurements give about n^-3/4.  The kernel moves
+    more if the inputs have a small norm (see docs/lazy.md).
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))
@@ -73,8 +73,8 @@ def effective_rank(k: Array) -> Array:
     """Return the effective rank, exp(H(p)) for the entropy H and p = sigma / sum sigma: () or (E,), in [1, min(N, M)].
 
     k : ([E], N, M), or a full kernel ([E], N, C, M, C), which is reshaped to (N C, M C).  sigma : singular values of k.
-    If n of them are equal and the others are zero, the rank is n (Roy and Vetterli 2007).  For k = J J', sigma holds
-    the squared singular values of J (as in Samarin et al. 2022, figure 6).  Raises ValueError for a zero matrix.
+    If n singular values are equal and the others are zero, the rank is n (Roy and Vetterli 2007).  For k = J J', sigma
+    holds the squared singular values of J (as in Samarin et al. 2022, figure 6).  Raises ValueError for a zero matrix.
 
     >>> import numpy as np
     >>> round(float(effective_rank(np.diag([5.0, 5.0, 5.0, 0.0]))), 12)
@@ -99,9 +99,9 @@ def effective_rank(k: Array) -> Array:
 def alignment(k: Array, other: Array, *, centred: bool = False) -> Array:
     """Return <K, L>_F / (|K|_F |L|_F), () or (E,), for kernels K = k and L = other, ([E], N, N); 1 if K = c L, c > 0.
 
-    centred : use H K H and H L H with H = I - 1 1'/N, which removes mean features (Cortes et al. 2012).  For A A' and
-    B B' with A, B : (N, features) from `Network.layer_outputs`, the result is linear CKA, in [0, 1] and invariant to
-    rotations of A or B (Kornblith et al. 2019).  Raises ValueError if a kernel is zero before or after centring.
+    centred : use H K H and H L H with H = I - 1 1'/N, which removes mean features (Cortes et al. 2012).  For A A' and B
+    B' with A, B : (N, features) from `Network.layer_outputs`, the centred result is linear CKA, in [0, 1] and invariant
+    to rotations of A or B (Kornblith et al. 2019).  Raises ValueError if a kernel is zero before or after centring.
 
     >>> import numpy as np
     >>> k = np.array([[2.0, 1.0], [1.0, 2.0]])

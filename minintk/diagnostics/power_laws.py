@@ -15,7 +15,7 @@ Outcome = Literal["pass", "fail", "undecided"]
 
 
 def judged(interval: tuple[float, float], least: float, most: float) -> Outcome:
-    """Return "pass" if the interval lies inside [least, most], "fail" if entirely outside, otherwise "undecided".
+    """Return "pass" if the interval lies inside [least, most], "fail" if it lies outside, otherwise "undecided".
 
     >>> [judged(interval, -0.1, 0.1) for interval in ((-0.05, 0.05), (0.05, 0.15), (0.15, 0.25))]
     ['pass', 'undecided', 'fail']
@@ -72,9 +72,9 @@ def power_law(
 
     Each width is thus weighted by its number of seeds.  The interval is bootstrapped over seeds.  The deviations of log
     v from the mean over the S seeds of a width are multiplied by sqrt(S/(S-1)), because the mean is estimated.  The
-    results are pooled and resampled for every width and seed, and the line is refitted.  The spread of the lines is
-    multiplied by the ratio of the quantiles of Student's t, with sum_n (S_n - 1) degrees of freedom, and of the normal
-    distribution, because few seeds estimate the scatter poorly.  Pooling assumes equal scatter of log v at all widths.
+    results are pooled and resampled for every width and seed, and the line is refitted.  Few seeds estimate the scatter
+    poorly.  The spread of the lines is therefore multiplied by the quantile of Student's t, with sum_n (S_n - 1)
+    degrees of freedom, over that of the normal distribution.  Pooling assumes equal scatter of log v at all widths.
     The interval ignores deviations of the means from the line.
 
     widths : (K,), with at least two different widths.  values : K arrays; array i, (S_i,), holds the values at
@@ -147,7 +147,7 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """True if the outcome is "pass", but not if it is "undecided"."""
+        """True if the outcome is "pass", and False if it is "fail" or "undecided"."""
         return self.outcome == "pass"
 
     def __str__(self) -> str:

@@ -175,7 +175,7 @@ def natural_norms(net: Network) -> dict[str, float]:
 def gaussian_norms(net: Network) -> dict[str, float]:
     """Return {tensor name: multiplier std sqrt(window) (sqrt(fan_in) + sqrt(fan_out))}: |W| of large Gaussian weights.
 
-    The value is the edge of the Marchenko-Pastur law.  |W| of a draw differs by a fraction O(n^-2/3).  A convolution
+    The value is the edge of the Marchenko-Pastur law.  |W| of a draw deviates by a fraction O(n^-2/3).  A convolution
     has window = K K: with circular padding and stride 1, its Fourier transform is a Gaussian matrix at each frequency.
     In other cases, this norm is approximate.  A bias has |W| = multiplier std sqrt(n).  `net` must be a `Network`.
 
@@ -226,8 +226,8 @@ def update_alignment(net: Network, theta0: Array, theta: Array, x: Array) -> dic
 def spectrally_normalised(net: Network, theta: Array, *, rtol: float = 1e-5) -> Array:
     """Return theta with the weights of Dense and convolutions scaled to |W| = sqrt(fan_out / fan_in).
 
-    theta : ([E], P).  |W| includes the multiplier.  Biases are not scaled.  The result meets the spectral
-    condition within `rtol` at every width, not only in the limit.  Raises ValueError for weights that are zero.
+    theta : ([E], P).  |W| includes the multiplier.  Biases are not scaled.  The result satisfies the spectral condition
+    within `rtol` at every width, not only in the limit.  Raises ValueError for weights that are zero.
 
     >>> import minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(40), mn.Tanh(), mn.Dense(10)), (16,))

@@ -20,7 +20,7 @@ def refrozen(net: Network, theta: Array, one: Problem) -> Network:
 
     A frozen BatchNorm computes r (z - mean).  On one.x, z has standard deviation 1 / r(z), so the output has standard
     deviation s = r / r(z) and mean m = r (mean(z) - mean).  For another z', r' = s r(z') and mean' = mean(z') - m / r'
-    give the same s and m (averages at other widths).  If all features share one mean and one r, these remain.
+    give the same s and m (feature means at other widths).  If all features share one mean and one r, both are kept.
     """
 
     def batch(net: Network, theta: Array, name: str, frozen: dict[str, Array]) -> list[Array]:
@@ -46,8 +46,8 @@ def refrozen(net: Network, theta: Array, one: Problem) -> Network:
 def restarted(net: Network, theta: Array, how: Parametrization, fresh: bool) -> Network:
     """Return the network in another parametrization, with initial weights of the same size as those of `net`.
 
-    w_std and b_std change such that every tensor keeps multiplier x standard deviation.  The deviation is that of
-    `net.init` if it drew theta (`fresh`), else theta's rms.  Raises ValueError if a layer lacks the needed scale.
+    w_std and b_std are changed so that every tensor keeps its multiplier x std.  This std is that of `net.init` if it
+    drew theta (`fresh`), else theta's rms.  Raises ValueError if a layer lacks the needed scale.
     """
     w = net.layout.unpack(theta)
     size = {t.name: t.row.multiplier * (t.row.std if fresh else rms(w[t.name])) for t in net.layout.tensors}

@@ -157,9 +157,9 @@ def _costs(one: Problem) -> tuple[float, float, float]:
 def _afforded(
     seconds: float, rate: float, kernel: float, steps: int, least: int, runs: float, widths: float
 ) -> tuple[int, int, int, bool, float]:
-    """Return (steps, points, runs with Hessians, True if other widths fit too, total seconds), to fit in `seconds`.
+    """Choose (steps, points, runs with Hessians, True if other widths fit too, total seconds) for the budget `seconds`.
 
-    rate, kernel : seconds for a stable rate and for a kernel.  runs, widths : costs in units of the first run's.
+    rate, kernel : seconds for a stable rate and for a kernel.  runs, widths : costs relative to the first run.
     """
     for points, curved in ((8, CURVED), (2, 0)):
         kernels = points + (runs - 1) * min(points, 3)
@@ -175,7 +175,7 @@ def _afforded(
 
 
 def _checked(net: Any, theta: Array, x: Array, y: Array) -> tuple[Network, Array, Array, Array]:
-    """Return the network without masks and the arrays as float32.  Raise TypeError or ValueError if they do not fit."""
+    """Return the network without masks, and float32 arrays.  Raise TypeError or ValueError if they do not match."""
     check_model(net, Network)
     net.check_theta(theta, "theta")
     for name, a in (("x", x), ("y", y)):
@@ -242,7 +242,7 @@ def _statements(runs: Sequence[Run], bounds: Sequence[float], fresh: bool) -> di
 
 
 def _scaling(one: Problem, rate: float, fresh: bool, say: Callable[[str], None]) -> dict[str, str]:
-    """Return {layer: width exponents of |h| and |dh|, with the coordinate check's verdicts}, or {} without a check."""
+    """Return {layer: width exponents of |h| and |dh|, with the coordinate check's verdicts}, or {} if it fails."""
     width = narrowest(one.net.spec)
     if width < 2 or one.net._couples:
         return {}

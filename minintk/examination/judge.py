@@ -65,8 +65,8 @@ def interval(values: Sequence[float], drawn: bool) -> tuple[float, Ends]:
     """Return the value and its 95 % interval from R replicates, the first of which is the network examined.
 
     drawn : True if the others have other initial weights.  The value is then the mean, with standard error s / sqrt(R).
-    Otherwise, they are the same network on halves of the examples.  The value is then values[0], with standard error s
-    of the others (delete-half jackknife; Shao, Wu 1989).  If all values are > 0, the mean and s are of logarithms.
+    Otherwise, they are the same network on halves of the examples.  The value is then values[0], and s of the others is
+    its standard error (delete-half jackknife; Shao, Wu 1989).  If all values are > 0, their logarithms are used.
     """
     from scipy.special import stdtrit
 

@@ -93,9 +93,9 @@ def gaps_by_width(
     one: Problem, how: Parametrization, fresh: bool, fraction: float, steps: int, factors: tuple[float, ...],
     seeds: int, rng: np.random.Generator,
 ) -> WidthLaw:  # fmt: skip
-    """Train networks of `factors` times the width and their linearisations, each at `fraction` of its own stable rate.
+    """Train networks of `factors` times the width and their linearisations, each at `fraction` of its stable rate.
 
-    The sizes of initial weights (`restarted`), the BatchNorms (`refrozen`) and the examples are those of `one`.
+    The sizes of initial weights (`restarted`), the BatchNorms (`refrozen`) and the examples are taken from `one`.
     """
     width, gaps, name = narrowest(one.net.spec), list[Host](), repr(how)
     if not width:

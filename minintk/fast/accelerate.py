@@ -1,7 +1,7 @@
 """Replace the layers of a network by faster layers, with `faster`.
 
 A network calls `faster` once, when it is created, and receives two bound layers that compute its function: one for
-outputs and sweeps, one for kernels.  `faster` makes these replacements:
+outputs and derivatives, and one for kernels.  `faster` makes these replacements:
 
     max(relu(x)) = relu(max(x))    ReLU is moved behind the pooling, where it acts on fewer numbers
     convolutions                   on patches of several windows, or in Numba's loops (no patches) if these pay off
@@ -71,7 +71,7 @@ def batch_split(layers: BoundChain, spec: s.Sequential, shape: Shape) -> BoundCh
 
 
 def cheaper_chain(chain: BoundChain, *, kernels: bool) -> BoundChain:
-    """Return the chain with faster layers.  With `kernels`, do not swap or merge layers: merged layers have no gram."""
+    """Return the chain with faster layers.  If `kernels`, do not swap or merge layers (merged layers have no gram)."""
     if kernels:
         return BoundChain(tuple(cheaper(inner, kernels=True) for inner in chain.layers))
     found = tuple(cheaper(inner, kernels=False) for inner in relu_after_pooling(chain.layers))

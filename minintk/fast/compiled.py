@@ -2,8 +2,8 @@
 
 Numba does not verify its cache, so a damaged file causes obscure errors or a crash.  Here each compiled loop has its
 own file, [SHA-256 of (key, code)] [code].  A loop whose file does not match its checksum is compiled again.  The key
-includes the loop's source, the types of its arguments, Numba's version and the processor.  Another version or another
-processor therefore does not use the file.  If the folder is not writable, each process warns and compiles again.
+includes the loop's source, the types of its arguments, Numba's version and the processor.  A file is therefore not used
+with another version or processor.  If the folder is not writable, each process warns and compiles again.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class CheckedFile(IndexDataCacheFile):
 
 
 class CheckedCache(FunctionCache):
-    """Numba's cache, with a `CheckedFile`.  It reports slow compilation.  Raises RuntimeError without a folder."""
+    """Numba's cache with a `CheckedFile`.  It reports slow compilation.  Raises RuntimeError if it has no folder."""
 
     spent, started, told = 0.0, 0.0, False
 

@@ -1,6 +1,6 @@
 """Compute convolutions on patches of several windows, a few examples at a time: y = P(x) V + c b,  V = m unroll(W)
 
-This is the map of `minintk.layers.conv` with its derivatives.  Patches (`minintk.fast.patches`) stay in a core's cache
+The map and its derivatives are those of `minintk.layers.conv`.  Patches (`minintk.fast.patches`) stay in a core's cache
 between the copy and the product.  Numba's loops need no patches.  The examples are divided among the cores.
 
 jvp     dy = P(dx) V + m P(x) unroll(dW) + c db

@@ -3,7 +3,7 @@
     S = sum m u,  Q = sum m u r (x - mean)       m = [x > mean]        dx = r (m u - S/M - r (x - mean) Q/M)
 
 Neither z nor the output of BatchNorm is stored, because the convolution's compiled loops compute z while they copy each
-image into its frame.  u, the gradient with respect to z, is a new array that dx overwrites.  Without BatchNorm,
+image into its frame.  u, the gradient with respect to z, is a temporary array that dx overwrites.  Without BatchNorm,
 mean = 0, r = 1 and dx = m u.  M : the number of pixels in the batch.
 """
 

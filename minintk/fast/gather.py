@@ -3,9 +3,9 @@
     dx[e + s a] = sum_q u[a + d - q] W[t + s q]'        t = (e + before) mod s,   d = (e + before - t) / s
 
 This formula applies along each axis to the pixels with remainder e modulo the stride s.  On these pixels, dx is thus u
-convolved, with stride 1, by every s-th weight in reverse order.  Fast convolutions compute it.  `Patches.add` instead
-adds to each pixel in memory, once per patch that contains the pixel.  `add` is used for few channels, whose matrices
-are narrow, and for windows that extend far beyond a small image, for which gathering takes more multiplications.
+convolved, with stride 1, by every s-th weight in reverse order.  The module `conv` computes it.  `Patches.add` instead
+adds to each pixel in memory, once per patch that contains it.  `add` is used for few channels, whose matrices are
+narrow, and for windows that extend far beyond a small image, where gathering takes more multiplications.
 """
 
 from __future__ import annotations

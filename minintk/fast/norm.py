@@ -3,7 +3,7 @@
     S = sum (x - a),  Q = sum (x - a)^2         mean = a + S/M,  variance = Q/M - (S/M)^2,   y = r (x - mean)
     S = sum u,        Q = sum y u               dx = r (u - S/M - y Q/M)
 
-`a` is the first pixel, or the mean if that pixel is an outlier, so that the sums lose few digits.  M counts the pixels.
+`a` is the first pixel, or the mean if this is an outlier, so that the sums lose few digits.  M is the number of pixels.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from minintk.thresholds import THRESHOLDS, cut
 
 
 def worth(x: Array, axes: int, loaded: bool = False) -> bool:
-    """Return True if Numba can run on x, which has `axes` axes (no ensemble), and x is large or `loaded` is True."""
+    """Return True if Numba can run on x with `axes` axes (no ensemble), and if x is large or `loaded` is True."""
     return (
         x.ndim == axes
         and (loaded or x.size >= THRESHOLDS.normalised)

@@ -14,12 +14,12 @@ from minintk.undisturbed import undisturbed
 
 @cache
 def numba_is_here() -> bool:
-    """Return True if Numba is installed (the extra `fast`) and enabled.  A disabled Numba runs loops as Python."""
+    """Return True if Numba is installed (the extra `fast`) and not disabled by NUMBA_DISABLE_JIT."""
     return find_spec("numba") is not None and os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")
 
 
 def with_numba(module: str) -> Any:
-    """Import a module that needs Numba.  Return None without Numba.  Warn and return None if loading fails."""
+    """Import a module that needs Numba.  Return None if Numba is missing; warn and return None if loading fails."""
 
     def load() -> Any:
         try:

@@ -3,8 +3,8 @@
     y[p, o] = sum_taps sum_k x[tap + p s, k] W[tap, k, o]          a convolution, and its gradient with respect to x
     dW[k, o] = sum_positions x[position + k] u[position, o]        its gradient with respect to W
 
-These are sums of products of a number and a row of numbers.  `tile` computes them and keeps some rows of the result in
-registers throughout the sum.  Adjacent pixels are contiguous in memory, so `k` runs over a whole row of a window.
+Each formula is a sum of products of a scalar and a row vector.  `tile` computes several rows of the result at a time
+and keeps them in registers.  Adjacent pixels are contiguous in memory, so `k` runs over a whole row of a window.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def tile(context: Any, item: Any, most: Any, vectors: Any, i: Any, rows: Any, o:
          step: Any, taps: Any, T: Any) -> Any:  # fmt: skip
     """Compute y[r out + c] = z[r first + c] + sum_tk x[taps[t, 0] + r row + k along] W[taps[t, 1] + k wide + c]
 
-    for `rows` <= `most` rows r from i and columns c from o, `vectors` vectors wide.  item (bytes per number), most and
-    vectors are constants.  x, W, y, z, step and taps are addresses.  step : (row, along, wide, out, K, first), k < K.
-    taps : (T, 2), flat.  Sums stay in registers throughout; a loop over arrays does not guarantee this.
+    for `rows` <= `most` rows r from row i, and `vectors` vectors of columns c from column o.  item (bytes per number),
+    most and vectors are constants.  x, W, y, z, step and taps are addresses.  step : (row, along, wide, out, K, first),
+    k < K.  taps : (T, 2), flat.  Sums stay in registers throughout; a loop over arrays does not guarantee this.
     """
     size, n, lanes = item.literal_value, vectors.literal_value, VECTOR // item.literal_value
     signature = types.void(item, most, vectors, i, rows, o, x, W, y, z, step, taps, T)
@@ -145,7 +145,7 @@ def tile(context: Any, item: Any, most: Any, vectors: Any, i: Any, rows: Any, o:
 
 @cache
 def products(dtype: Any) -> int:
-    """Return the address of a loop over `tile`, compiled once, for any number of rows and whole vectors of columns."""
+    """Return the address of a loop over `tile`, compiled once, for any number of rows and full vectors."""
     item, lanes = dtype.itemsize, VECTOR // dtype.itemsize
 
     def product(rows: Any, columns: Any, x: Any, W: Any, y: Any, z: Any, step: Any, taps: Any, T: Any) -> None:
@@ -175,7 +175,7 @@ def looped(f: Any) -> Any:
 
 
 def with_products(f: Any) -> Any:
-    """Return f compiled as in `looped`, and pass products(x.dtype) as its first argument."""
+    """Return f compiled by `looped`, with products(x.dtype) inserted as its first argument."""
     loop = looped(f)
     return wraps(f)(lambda x, *others: loop(products(x.dtype), x, *others))
 
@@ -201,14 +201,14 @@ def framed(frame: Any, shape: Any, before: Any) -> bool:
 
 @njit(nogil=True, forceinline=True, **NUMBA_OPTIONS)
 def filled(frame: Any) -> Any:
-    """Return the first row of a frame that contains pixels, and the row after the last.  Products skip other rows."""
+    """Return the range of the rows of a frame that contain pixels, as (start, stop).  Products skip other rows."""
     down = frame[2]
     return down[0, 0], down[-1, 0] + down[-1, 2]
 
 
 @njit(nogil=True, forceinline=True, **NUMBA_OPTIONS)
 def put(x: Any, i: int, frame: Any, before: Any, canvas: Any) -> None:
-    """Copy image i of x : (N, H, W, C) into its flat frame, whose margin does not change.
+    """Copy image i of x : (N, H, W, C) into the flat frame `canvas`, whose padding does not change.
 
     before : (mean, r, floor), with mean, r : (L,) for L / C pixels.  Write max(r (x - mean), floor), or x if L = 0.
     """
@@ -230,10 +230,10 @@ def put(x: Any, i: int, frame: Any, before: Any, canvas: Any) -> None:
 
 @with_products
 def correlate(product: int, x: Any, frame: Any, before: Any, W: Any, stride: Any, b: Any, y: Any, place: Any) -> None:
-    """Compute y[i, a + p down, c + q right] = b + sum_rk X[i, p s + r, q s + k] W[r, k], X the framed images (`put`).
+    """Compute y[i, a + p down, c + q right] = b + sum_rk X[i, p s + r, q s + k] W[r, k] for the framed images X.
 
-    x : (N, H, W, C).  frame : (height, width, down, right); down and right have a row (first on the canvas, first in
-    the image, number of pixels) for each copied part.  W : (K_h, K_w, C, n), some `columns`.  b : (n_y,).
+    x : (N, H, W, C).  frame : (height, width, down, right); each row of down and right is (start on the canvas, start
+    in the image, number of pixels).  W : (K_h, K_w, C, n), a group of `columns`.  b : (n_y,).
     y : (N, H_y, W_y, n_y), written at place : (a, c, down, right, first column).
     """
     (K_h, K_w, C, n), (height, width, _, _), (first, left, down, right, o) = W.shape, frame, place
@@ -264,7 +264,7 @@ def columns(W: Any) -> Any:
 
 @with_products
 def add_gradient(product: int, x: Any, frame: Any, before: Any, u: Any, stride: Any, dW: Any) -> None:
-    """Compute dW[i, l, r, k] += sum_pq X[i, p s + r, q s + k]' u[l, i, p, q]; x, frame, before, X as for `correlate`.
+    """Compute dW[i, l, r, k] += sum_pq X[i, p s + r, q s + k]' u[l, i, p, q], with X as in `correlate`.
 
     u : (L, N, R, S, n).  dW : (N, L, K_h, K_w, C, n), or (1, L, ...) for the sum over i.
     """

@@ -41,7 +41,7 @@ def nothing_before(x: Array) -> Before:
 
 @dataclass(frozen=True)
 class Patches:
-    """The windows of a convolution from C to C_out channels, with B windows side by side in a row."""
+    """The windows of a convolution from C to C_out channels, with B adjacent windows in each row of P."""
 
     windows: Windows
     channels: tuple[int, int]
@@ -79,7 +79,7 @@ class Patches:
 
     @cached_property
     def blocks(self) -> int:
-        """Return the number of blocks of B windows in a row of pixels."""
+        """Return the number of blocks of B windows in a row of output pixels."""
         return self.windows.columns.out // self.B
 
     @cached_property
@@ -100,7 +100,7 @@ class Patches:
 
     @cached_property
     def whole(self) -> bool:
-        """Return True if P is a reshaped x, i.e. for 1 x 1 kernels with stride 1 and without padding."""
+        """Return True if P is only a reshaped x, as for 1 x 1 kernels with stride 1 and without padding."""
         rows, columns = self.windows.rows, self.windows.columns
         (height, width), side = self.kernel, rows.stride * columns.stride
         return self.windows.size == (rows.size, columns.size) and height == side == 1 and width == self.B
@@ -155,7 +155,7 @@ class Patches:
         return V
 
     def roll(self, V: Array) -> Array:
-        """Return W : (..., K_h K_w C, C_out), where each weight is summed over its B places in V."""
+        """Return W : (..., K_h K_w C, C_out), where each weight is the sum of its B entries in V."""
         if self.B == 1:
             return V
         W = array_namespace(V).sum(self._bands(V), axis=-5)

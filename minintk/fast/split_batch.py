@@ -1,4 +1,4 @@
-"""Run the layers that process images with the batch split over the cores: each core takes some of the examples.
+"""Split the batch over the cores for layers that process images: each core computes some of the examples.
 
     y = [y_1; y_2]        dy = [dy_1; dy_2]        dW = dW_1 + dW_2,   dx = [dx_1; dx_2]
 
@@ -65,14 +65,14 @@ class SplitBatchJacobian(LayerJacobian):
     def gram_and_back(
         self, u: Array, other: SplitBatchJacobian, v: Array, kernel: Contraction
     ) -> tuple[Array | float, Array | None, Array | None]:
-        """Compute the gram and the cotangents of the whole batch.  This passes the batch through the layers again."""
+        """Compute the gram and the cotangents of the whole batch.  This repeats the forward pass."""
         J = self.layer.kernels(self.w, self.x)[1]
         K = J if other is self else other.layer.kernels(other.w, other.x)[1]
         return J.gram_and_back(u, K, v, kernel)
 
 
 def examples(a: Array, axes: int, at: slice) -> Array:
-    """Return the examples in the slice `at` of a : (..., N, *shape).   axes : the number of axes in shape."""
+    """Return the examples in the slice `at` of a : (..., N, *shape).   axes : the length of `shape`."""
     return a[(..., at) + (slice(None),) * axes]
 
 
@@ -85,10 +85,10 @@ def joined(parts: list[Array | None], axes: int) -> Array | None:
 
 @dataclass(frozen=True)
 class SplitBatch:
-    """A chain of layers that replaces the plain chain.
+    """A chain of layers that can compute parts of the batch in parallel.
 
-    sweeps : the chain for the parts.  kernels : a chain that computes the same function, for kernels and for GPUs.
-    before, after : the shapes of one example.  numbers : the number of activations per example.
+    sweeps : the chain that computes each part.  kernels : a chain for the same function, used for kernels and on GPUs.
+    before, after : the shapes of one input and of one output.  numbers : the number of activations per example.
     """
 
     sweeps: BoundChain

@@ -1,7 +1,7 @@
 """Divide units of work between processes that share a folder, until all are finished.
 
-A claim is a lock on a file.  The operating system releases it when its process ends, even if the file remains.
-docs/long-runs.md describes the protocol and its requirements for network folders.
+A claim is a lock on a file.  The operating system releases a claim when the process that holds it ends, even if the
+file remains.  docs/long-runs.md describes the protocol and its requirements for network folders.
 
     with (
         closing(shared(missing, place=..., finished=...)) as units,
@@ -39,7 +39,7 @@ class Held(RuntimeError):
 class Claim(AbstractContextManager["Claim"]):
     """A claim that this process holds until `release`, or until the end of a `with` block.
 
-    Raises TimeoutError if it is held elsewhere and `wait` is False, and OSError if locking fails (read-only folder).
+    Raises TimeoutError if another process holds it and `wait` is False, or OSError if locking fails.
     """
 
     def __init__(self, place: Path, wait: bool = False) -> None:
@@ -105,8 +105,8 @@ def shared(
 ) -> Generator[tuple[Unit, Claim] | None, None, None]:
     """Yield (unit, claim) for each free unit, or None while this or other processes hold all remaining units.
 
-    The generator ends once every unit is finished, by this or another process.  It repeats units that were released
-    unfinished.  Closing it releases all claims.  place : unit -> path of its claim.  finished : unit -> True if done.
+    The generator ends once every unit is finished, by this or another process.  Units released unfinished are repeated.
+    Closing it releases all claims.  place : unit -> path of its claim.  finished : unit -> True if done.
     """
     left, taken = list(units), dict[Unit, Claim]()
 

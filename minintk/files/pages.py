@@ -6,7 +6,7 @@ from typing import Any
 
 
 def page(folder: str, **values: Any) -> str:
-    """Fill in the page.html of a package.  Values are escaped unless the template marks them as safe."""
+    """Fill in the page.html of the package `folder`.  Values are escaped unless marked as safe."""
     from jinja2 import Environment, PackageLoader, StrictUndefined  # only needed for pages
 
     loader = PackageLoader(folder, ".")

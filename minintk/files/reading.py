@@ -78,13 +78,13 @@ def read_json(path: Where, what: str, remedy: str) -> Any:
 
 
 def read_lines(path: Where, what: str, remedy: str) -> list[str]:
-    """Read the complete lines of a UTF-8 text, without an unfinished last line; invalid bytes become U+FFFD."""
+    """Read the complete lines of a UTF-8 file, without an unfinished last line; invalid bytes become U+FFFD."""
     with reading(path, what, remedy) as file:
         return whole_file(file).decode(errors="replace").split("\n")[:-1]
 
 
 def whole_file(file: IO[bytes]) -> bytes:
-    """Read all bytes of a file.  Raise ValueError for more than LARGEST_TEXT."""
+    """Read all bytes of a file.  Raise ValueError if there are more than LARGEST_TEXT."""
     size = size_of(file)
     if size > LARGEST_TEXT:
         raise ValueError(f"it holds {size} bytes, the most that is read is {LARGEST_TEXT}")
@@ -106,7 +106,7 @@ def unpacked(file: IO[bytes]) -> tuple[IO[bytes], int]:
 
 
 def read_array(stream: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any], most: int) -> Host:
-    """Read the rest of a stream as an array.  Raise ValueError, before any allocation, for more than `most` bytes.
+    """Read the rest of a stream as an array.  Raise ValueError, before any allocation, if it exceeds `most` bytes.
 
     Also raises ValueError unless the stream ends with the array's last byte.  Reading verifies gzip and zip checksums.
     """
@@ -128,7 +128,7 @@ def read_array(stream: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any], 
 def npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Read (shape, True if stored by columns, dtype) from the header of a .npy file.
 
-    Raises ValueError for damaged headers, for non-numeric values, and unless the format's version is 1.0.
+    Raises ValueError if the header is damaged, the values are not numeric, or the format's version is not 1.0.
     """
     if (version := np.lib.format.read_magic(stream)) != (1, 0):
         raise ValueError(f"expected an array in NumPy's format, version 1.0, got {'.'.join(map(str, version))}")
@@ -139,9 +139,9 @@ def npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]
 
 
 def read_npz(file: IO[bytes]) -> dict[str, Host]:
-    """Read the arrays of a .npz file by name, stored or deflated.  Raise ValueError unless they are arrays of numbers.
+    """Return {name: array} for a .npz file, stored or deflated.  Raise ValueError unless all arrays are numeric.
 
-    All arrays together may take at most as many bytes as the file, or about EXPANSION times that if some are deflated.
+    Together, the arrays can have at most as many bytes as the file, or about EXPANSION times as many if deflated.
     """
     found: dict[str, Host] = {}
     with zipfile.ZipFile(file) as archive:

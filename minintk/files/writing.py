@@ -18,7 +18,7 @@ from minintk.arrays import Array, to_host
 
 
 def made_folder(path: str | os.PathLike[str], what: str) -> Path:
-    """Return the folder `path`, created if missing.  Raise NotADirectoryError for a file.  what : the argument name."""
+    """Return the folder `path`, created if missing.  Raise NotADirectoryError if it is a file; `what` names it."""
     if not isinstance(path, (str, os.PathLike)):
         raise TypeError(f"{what} expects a folder, its name or path, got {path!r}")
     folder = Path(path)
@@ -64,14 +64,14 @@ def write_atomically(
 
 
 def remove_parts(path: str | os.PathLike[str]) -> None:
-    """Remove the temporary files that killed writers of `path` left.  Only the sole writer of `path` may call this."""
+    """Remove the temporary files left by killed writers of `path`.  Only the sole writer of `path` may call this."""
     path = Path(path)
     for part in path.parent.glob(f"{glob.escape(path.name)}.*.part"):
         part.unlink(missing_ok=True)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Call `remove_parts`, then write the content atomically unless the file has it.  The caller must hold a claim."""
+    """Call `remove_parts`, then write the content atomically unless it is unchanged.  The caller must hold a claim."""
     remove_parts(path)
     if not holds(path, content):
         write_atomically(path, lambda file: file.write(content))

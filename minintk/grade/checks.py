@@ -1,7 +1,7 @@
 """Check a layer's jvp, vjp and gram one by one, and describe the errors of each.
 
 `minintk.testing.check_layer` calls this module when a law is broken.  The laws relate jvp, vjp and gram to each other,
-so a broken law does not show which of the three is wrong.  Finite differences of the layer's output show it.
+so a broken law does not show which of the three is wrong.  Finite differences identify the wrong one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from minintk.spec.shapes import Site, couples, out_shape
 def diagnose_layer(layer: Layer, shape: Sequence[int], parametrization: Parametrization | None = None) -> Diagnosis:
     """Compare the layer's jvp and vjp with finite differences and, if both are right, its gram with J J'.
 
-    shape : the shape of one input example.  The gram of a layer without weights, or that couples examples, is skipped.
+    shape : the shape of one input example.  The gram is skipped if the layer has no weights or couples examples.
 
     >>> import minintk as mn
     >>> diagnose_layer(mn.Dense(4, b_std=0.5), (3,)).passed
@@ -61,7 +61,7 @@ def _named(bound: Bound, weights: Sequence[Values]) -> dict[str, Any]:
 
 
 def _pull(bound: Bound, u: Values, args: Sequence[Values], fill: float = 0.0) -> tuple[list[Any], list[int]]:
-    """Return [dx, *gradients], written by vjp to arrays filled with `fill`, and the changed arguments (u: -1)."""
+    """Return vjp's [dx, *gradients], for arrays preset to `fill`, and the positions of changed arguments (u: -1)."""
     _, J = bound(_named(bound, args[1:]), args[0])
     given = _named(bound, [np.full_like(a, fill) for a in args[1:]])
     dx, changed = watched(lambda u, *_: J.vjp(u, dict(given)), (u, *args))
@@ -69,7 +69,7 @@ def _pull(bound: Bound, u: Values, args: Sequence[Values], fill: float = 0.0) ->
 
 
 def _turned(bound: Bound, args: Sequence[Values]) -> Callable[..., tuple[Any, list[int]]]:
-    """Return the transpose of jvp as a vjp.  It is built from jvp along each entry of each argument."""
+    """Return the transpose of jvp as a vjp.  It applies jvp to each unit vector of each argument."""
     _, J = bound(_named(bound, args[1:]), args[0])
     rows = []
     for a in args:

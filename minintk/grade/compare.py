@@ -1,6 +1,6 @@
-"""Compare a result with the right one, and describe an error with a sentence and the name of the mistake.
+"""Compare a result with the right one, and describe any error by a sentence and the name of the mistake.
 
-Kind, shape, dtype and NaN are compared first, then the numbers.  Wrong numbers are compared with known mistakes.
+Kind, shape, dtype and NaN are checked first, then the numbers.  Wrong numbers are matched with known mistakes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """All errors that a check found.  A diagnosis without errors is empty and therefore false.
+    """All errors that a check found.  A diagnosis is true (as a bool) if there are errors.
 
     >>> said = Diagnosis((Finding("db", "sign", "right but for the sign"),))
     >>> said.passed, str(said), said.causes
@@ -131,7 +131,7 @@ def _numbers(got: Any, want: Values, rtol: float | None, suspects: Mapping[str, 
 
 
 def differs(got: Values, want: Values, lead: int = 0) -> str:
-    """Describe the worst entry in words.  lead : for a derivative, the number of axes of the output."""
+    """Describe the worst entry in words.  lead : the number of output axes of a derivative."""
     off = np.abs(got - want)
     at = np.unravel_index(int(np.argmax(np.where(np.isfinite(off), off, -1.0))), off.shape)
     rough = float(off[at]) / (float(np.abs(want).max()) or 1.0)

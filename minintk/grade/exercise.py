@@ -1,6 +1,6 @@
-"""Define an assignment of exercises.  Their cases, hard inputs and variants are drawn from a secret seed.
+"""Define an assignment of exercises.  A secret seed determines the cases, the hard inputs and the variant.
 
-A case specifies calls and checks their results.  The right results stay on the grader's side.  See
+A case specifies calls and checks their results.  When grading, the right results stay in the grader's process.  See
 docs/course/writing-an-exercise.md.
 """
 
@@ -34,7 +34,7 @@ class Values:
     """Require that function(*args) returns `want`: arrays, numbers, strings, or tuples and dicts of them.
 
     rtol : the tolerance relative to the largest magnitude in `want`; see `minintk.grade.compare`.
-    suspects : {description of a mistake that this exercise invites: the wrong result}, reported by the description.
+    suspects : {description of a mistake that this exercise invites: the wrong result}, reported if it matches.
     """
 
     function: str
@@ -60,8 +60,8 @@ class Gradient:
     """Require that backward(u, *args) or backward(u, cache) gives the gradients of forward(*args) -> y or (y, cache).
 
     The submission defines both functions.  right : the function (*args) -> y that forward has to compute.  Defaults to
-    the submission's own forward.  A wrong forward then passes if its gradient is right.  output : right(*args), which
-    a recording stores instead of `right`.  large : True to compare only slopes along a few random directions, for
+    the submission's own forward.  By default, a wrong forward passes if its gradient is right.  output : right(*args),
+    which a recording stores instead of `right`.  large : True to compare only slopes along a few random directions, for
     arguments with too many entries for numerical differentiation.  dtype : True if float32 must stay float32.
     """
 
@@ -136,7 +136,7 @@ class Exercise:
 
 @dataclass(frozen=True)
 class Assignment:
-    """The exercises, and the variants from which the secret seed draws.
+    """An assignment: its exercises, and the variants among which the secret seed chooses.
 
     variants : {"activation": ("relu", "erf"), ...}.  Each seed draws one value per key.  authors : values of variants
     that only the course's own solutions use.  tells : True if submissions can import `variant`.  allowed : packages
@@ -162,12 +162,12 @@ class Assignment:
             raise ValueError(f"exercises expects a name of its own for each, got {names}")
 
     def variant(self, seed: str) -> dict[str, Any]:
-        """Return the variant that the seed draws.  A key added to `variants` does not change values of other keys."""
+        """Return the variant that the seed draws.  Adding a key to `variants` does not change other values."""
         draw = {name: stream(seed, self.name, "variant", name) for name in self.variants}
         return {name: some[int(draw[name].integers(len(some)))] for name, some in self.variants.items()}
 
     def own(self, *, drawn: bool = False) -> Assignment:
-        """Return the assignment for the course's own solutions.  Unless `drawn`, `authors` replaces these variants."""
+        """Return the assignment for the course's own solutions.  Unless `drawn`, `authors` overrides `variants`."""
         return replace(self, tells=True, variants={**self.variants, **({} if drawn else self.authors)})
 
     def cases(self, exercise: Exercise, seed: str, variant: Variant) -> Iterable[Case]:
@@ -205,10 +205,10 @@ def record(assignment: Assignment, seed: str, path: str | Path) -> Assignment:
 
 
 def load(path: str | Path) -> Assignment:
-    """Load the `assignment` of exercises.py in a folder, of another Python file, or of a file that `record` wrote.
+    """Load the `assignment` from exercises.py in a folder, another Python file, or a file that `record` wrote.
 
-    A student's folder contains public.json instead.  A bare name such as hw1 is also looked for in ./course.  Raises
-    FileNotFoundError for a missing file, TypeError unless `assignment` is an Assignment, ValueError for a damaged file.
+    A student's folder contains public.json instead of exercises.py.  A bare name (hw1) is also looked up in ./course.
+    Raises FileNotFoundError or, for a damaged file, ValueError, and TypeError unless `assignment` is an Assignment.
     """
     files = [p / name for p in (Path(path), Path("course", path)) for name in ("", "exercises.py", "public.json")]
     file = next((f for f in files if f.is_file() and f.suffix in (".py", ".json")), None)

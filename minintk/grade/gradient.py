@@ -1,4 +1,4 @@
-"""Compare a backward function with finite differences of its forward function, and describe mistakes by argument.
+"""Compare a backward function with finite differences of its forward function, and describe each mistake.
 
 The derivative of the output y with respect to an argument `a` is a matrix.  `backward`, called with unit cotangents,
 gives the rows of this matrix.  Finite differences of `forward`, in float64, give its columns:
@@ -41,9 +41,9 @@ def check_gradient(
     not floating-point arrays) or a dict {"W": ...} or {"dW": ...}.  If forward(*args) returns (y, cache), the call is
     backward(u, cache).
     args : small arrays with a few entries per axis.  Choose different lengths for all axes, to detect a transpose.
-    wrt : positions of the arguments whose gradients are checked.  Defaults to all floating-point arrays.  hard : True
-    also tests ties and zeros.  dtype : True if float32 must stay float32.  Raises TypeError unless forward and backward
-    are functions, and ValueError without a floating-point array, or if y and the arrays in `wrt` exceed 4096 entries.
+    wrt : positions of the arguments to check.  Defaults to all floating-point arrays.  hard : True to test ties and
+    zeros too.  dtype : True if float32 must stay float32.  Raises TypeError unless forward and backward are functions,
+    and ValueError if no array is floating-point or if y and the `wrt` arrays exceed 4096 entries.
 
     >>> def dense(x, W, b): return x @ W + b
     >>> def backward(u, x, W, b): return u @ W.T, x.T @ u, u.mean(axis=0)
@@ -75,10 +75,10 @@ def check_pair(
 ) -> Diagnosis:
     """Check gradients as `check_gradient` does, for functions that run elsewhere, e.g. in a student's process.
 
-    value(*args) returns (y, changed), and pull(u, *args) returns (gradients, changed); `changed` has the positions of
-    arguments changed in place (u: -1).  names : the arguments' names, if known.  numbers : further numbers that a
-    factor can consist of.  own : the function to check for dtype and in-place changes, if `value` is not the
-    submission's.  large : True compares only slopes along random directions.  args can then have any size.
+    value(*args) returns (y, changed), and pull(u, *args) returns (gradients, changed); `changed` lists the positions of
+    arguments changed in place (u: -1).  names : the arguments' names, if known.  numbers : further numbers that may
+    occur in a factor.  own : the function to check for dtype and in-place changes, if `value` is not the submission's.
+    large : True to compare only slopes along random directions; args can then have any size.
     """
     double = [a.astype(np.float64) if floating(a) else a for a in args]
     where = [i for i, a in enumerate(double) if floating(a)] if wrt is None else list(wrt)
@@ -211,7 +211,7 @@ class _Check:
         return {}, changed
 
     def first(self) -> dict[int, Values]:
-        """Call backward twice with the same cotangent, report errors, and return {argument: a gradient without one}."""
+        """Call backward twice with the same cotangent, report errors, and return {argument: gradient} of the others."""
         got, changed = self.gradients(self.u, self.args)
         for i in changed:
             self.say(i, "in place", f"backward changes {self.names[i]} in place: work on a copy")
@@ -235,7 +235,7 @@ class _Check:
         return fine
 
     def linear(self, once: Mapping[int, Values]) -> dict[int, Values]:
-        """Return {argument: dy/da (*y.shape, *a.shape)} from a unit cotangent per output, if backward is linear in u.
+        """Return {argument: dy/da (*y.shape, *a.shape)} from unit cotangents, for gradients that are linear in u.
 
         once : the gradients for the cotangent u.
         """
@@ -259,7 +259,7 @@ class _Check:
         return margin(self.right[i]) + 1e-9 * float(np.abs(self.y).max(initial=0.0)) / scale
 
     def guesses(self, i: int, g: Values) -> Iterator[Said | None]:
-        """Yield (cause, sentence) for each known mistake, or None if it does not explain g.  The last is never None."""
+        """Yield (cause, sentence) for each known mistake, or None if it does not explain g; the last is not None."""
         right, tolerance = self.right[i], self.tolerance(i)
         yield explain(g, right, tolerance, self.sizes, self.y.ndim)
         for j in self.where:
@@ -290,7 +290,7 @@ class _Check:
         return like(cause, text, g, right, margin(right) + self.tolerance(i), self.sizes)
 
     def other_arguments(self) -> Iterator[tuple[str, str, int, Values]]:
-        """Yield (cause, words, argument, the value that backward might have used instead)."""
+        """Yield (cause, words, the argument's position, the value that backward might have used instead)."""
         for j, a in self.arrays:
             name = self.names[j]
             if a.shape == self.y.shape:

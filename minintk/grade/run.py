@@ -30,8 +30,8 @@ CONTROL = re.compile(r"[^\n\t\x20-\x7e\xa0-\uD7FF\uE000-\uFFFD\U00010000-\U0010F
 class Graded:
     """The result of one exercise of one submission.
 
-    failures : (title of the case, its errors).  passed : the number of passed cases, out of `cases`.  carried : the
-    wrong functions whose right versions make this exercise pass, for half of its points.
+    failures : pairs (title of the case, its errors).  passed : the number of passed cases, out of `cases`.  carried :
+    the wrong functions whose right versions make this exercise pass, for half of its points.
     """
 
     exercise: Exercise
@@ -51,7 +51,7 @@ class Graded:
     def text(self) -> str:
         """Describe the errors, one line for each finding with the cases that show it, then any hint.
 
-        Unwritten functions, errors at one line, and NaN or unexplained numbers in one place are reported only once.
+        Unwritten functions, errors on one line, and NaN or unexplained numbers in one place are reported only once.
         """
         alike: dict[tuple[str, ...], tuple[str, dict[str, None]]] = {}
         for title, found in self.failures:
@@ -79,7 +79,7 @@ class Graded:
 
 @dataclass(frozen=True)
 class Grade:
-    """The grade of a submission.  exercises : in the assignment's order.  variant : the variant that the seed drew.
+    """The grade of a submission.  exercises : the results, in order.  variant : the variant that the seed drew.
 
     wall : the mechanisms of the sandbox, e.g. "Landlock 7, seccomp"; None if the sandbox never ran.
     """
@@ -108,17 +108,17 @@ class Grade:
 
     @property
     def score(self) -> float:
-        """Return the points that the submission reached."""
+        """Return the points that the submission earned."""
         return sum(graded.score for graded in self.exercises)
 
     @property
     def points(self) -> float:
-        """Return the attainable points."""
+        """Return the maximum number of points."""
         return sum(graded.exercise.points for graded in self.exercises)
 
     @property
     def refused(self) -> tuple[str, ...]:
-        """Return the names of the exercises without full points."""
+        """Return the names of the exercises that did not earn full points."""
         return tuple(graded.exercise.name for graded in self.exercises if graded.score < graded.exercise.points)
 
 
@@ -136,10 +136,10 @@ def grade(
     """Run the assignment's exercises on a submission, in its own process unless `isolated` is False.
 
     seed : the instructor's seed.  It draws the variant and random inputs, so grades repeat unless a call is too slow.
-    hidden : True includes hidden exercises.  only : names of exercises or functions.  told : called with the grade
-    after each exercise.  carry : True carries the first error forward, if solution.py is next to the exercises.  A
-    later exercise that is right with the solution's function in place of the wrong one then gets half of its points.
-    Errors in the submission are findings, never exceptions.  Raises FileNotFoundError for a missing submission,
+    hidden : True to include hidden exercises.  only : names of exercises or functions to grade.  told : called with the
+    grade after each exercise.  carry : True to carry the first error forward, if solution.py is next to the exercises.
+    A later exercise that is right with the solution's function in place of the wrong one then gets half of its points.
+    Errors in the submission are reported in the grade, not raised.  Raises FileNotFoundError for a missing submission,
     ValueError for an unknown name in `only`, and GraderError if a case cannot be sent or no process can start.
     """
     variant = assignment.variant(seed)

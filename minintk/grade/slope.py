@@ -1,4 +1,4 @@
-"""Determine a power of the width with more and more seeds, until the answer is certain or the budget is spent.
+"""Determine an exponent of the width with more and more seeds, until a verdict is reached or the budget is spent.
 
 Theory predicts the exponent b; a mistake would give b'.  The verdict is a pass if the whole confidence interval is
 within |b - b'| / 2 of b, and a fail if no part of it is.  The verdict is undecided if the budget is spent first.  The
@@ -31,11 +31,11 @@ def exponent(
     """Decide whether measure(width, rng) scales as width^theory rather than as width^against.
 
     measure : returns one positive number for a width and a generator.  budget : the largest number of seeds per width.
-    The first interval uses 4 seeds per width, and each later one doubles their number.  level : the largest probability
-    of a wrong verdict.  rng : default_rng(0) if None.
+    The first interval uses 4 seeds per width, and each later one twice as many as the last.  level : the largest
+    probability of a wrong verdict.  rng : default_rng(0) if None.
 
-    The interval is Student's, around the fit of `minintk.diagnostics.power_law`, and accounts only for scatter.  A
-    relative correction c / n shifts the exponent by about c / n, so begin at widths where c / n is small.  Raises
+    The interval is a Student's t interval around the fit of `minintk.diagnostics.power_law`.  It covers only scatter.
+    A relative correction c / n shifts the exponent by about c / n, so begin at widths where c / n is small.  Raises
     ValueError for equal exponents, for a budget below 4 and for measurements that are not positive.
 
     >>> verdict = exponent(lambda n, rng: np.exp(0.2 * rng.standard_normal()) / n, theory=-1.0, against=-0.5)
@@ -72,7 +72,7 @@ def slope_interval(x: Sequence[float], values: Any, confidence: float = 0.95) ->
     """Fit values = A x^b and return (b, low, high), the exponent b and the ends of its confidence interval.
 
     x : (K,), for example widths.  values : (K, S), with S independent positive measurements at each x.  The line is a
-    least squares fit to all K S logarithms; the interval is Student's with K S - 2 degrees of freedom.  Raises
+    least squares fit to all K S logarithms; the interval is Student's t with K S - 2 degrees of freedom.  Raises
     ValueError for other shapes and for values that are not positive.
     """
     from scipy.special import stdtrit
@@ -94,7 +94,7 @@ def with_experiment(
 ) -> Assignment:
     """Add an exercise "measurement" of 20 points to the assignment, and scale the points of the others to 80 in total.
 
-    cases : as in `Exercise`.  They run the student's measurement with the grader's seeds.
+    cases : as in `Exercise`.  These cases run the student's measurement with the grader's seeds.
     """
     kept = 80 / sum(e.points for e in assignment.exercises)
     others = [replace(e, points=round(kept * e.points, 2)) for e in assignment.exercises]

@@ -1,7 +1,7 @@
 """Call a submission in its own process or, with isolated=False, in this one, e.g. if processes cannot start.
 
-If the submission fails, `Submission.call` raises SubmissionError with one line for the student.  A submission fails by
-an exception, at the time limit, if its process dies, or if it returns a value that cannot be passed on.
+If the submission fails, `Submission.call` raises SubmissionError with one line for the student.  A submission fails if
+it raises an exception, exceeds the time limit, returns a value that cannot be passed on, or if its process dies.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class GraderError(RuntimeError):
 class Submission(AbstractContextManager["Submission"]):
     """A student's file.  It runs at the first call, and leaving the context ends its process.
 
-    path : the file, a script or a notebook.  variant : the values of `from variant import ...`.  isolated : if True,
-    the file runs in its own process, in the sandbox of wall.py; if False, it runs in this process.  seconds : the limit
+    path : the file, a script or a notebook.  variant : the values that `from variant import ...` provides.  isolated :
+    if True, it runs in its own process, in the sandbox of wall.py; if False, in this process.  seconds : the time limit
     for one call.  memory : the limit of the process in bytes.  allowed : packages that the file can import besides
     NumPy and the standard library.  Raises FileNotFoundError for a missing file.  Calls fail if the file does not load.
 
@@ -94,7 +94,7 @@ class Submission(AbstractContextManager["Submission"]):
 
     @contextmanager
     def lent(self, names: Sequence[str], lender: Submission) -> Iterator[None]:
-        """Replace the submission's functions of these names by the lender's in all calls of other functions."""
+        """Replace the submission's functions with these names by the lender's when other functions call them."""
         self._lent, self._lender = names, lender
         try:
             yield
@@ -108,7 +108,7 @@ class Submission(AbstractContextManager["Submission"]):
         return self._lender.call(name, *args, *(named[key] for key in order if key in named))
 
     def ask(self, do: str, name: str, args: Sequence[Any] = (), **more: Any) -> tuple[Any, list[int]]:
-        """Return the value that `minintk.grade.worker.answer` replies, and the positions of changed arguments."""
+        """Return the value in the reply of `minintk.grade.worker.answer`, and the positions of changed arguments."""
         asked = {"do": do, "name": name, "args": tuple(args), "lent": tuple(self._lent), **more}
         if {name, more.get("backward")} & {*self._lent}:
             raise SubmissionError(f"{name} is asked for itself: nothing stands in for it")

@@ -1,7 +1,7 @@
 """Recognise a wrong array: the right one times a factor, transposed, flipped, shifted, or with a missing part.
 
-Most functions compare two arrays of equal shape, the result and the right one.  A derivative dy/da has the shape
-(*y.shape, *a.shape); its first `lead` axes are those of y.  A plain result has lead = 0.  NaN in `right` is ignored.
+Most functions compare a result with the right result, of equal shape.  A derivative dy/da has the shape (*y.shape,
+*a.shape); its first `lead` axes are y's.  A plain result has lead = 0.  NaN entries of `right` are ignored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MIXED = "examples mixed", "one example's gradient depends on another: a sum alon
 
 
 def close(got: Values, right: Values, tolerance: float) -> bool:
-    """Return True if |got - right| <= tolerance wherever `right` is known.  NaN in `got` is never close."""
+    """Return True if |got - right| <= tolerance wherever `right` is not NaN.  NaN in `got` is never close."""
     with np.errstate(invalid="ignore"):  # differences of infinite numbers are NaN
         return bool(np.all((np.abs(got - right) <= tolerance) | np.isnan(right)))
 
@@ -67,7 +67,7 @@ def like(
 
 
 def factor(got: Values, right: Values, tolerance: float, sizes: Mapping[str, float]) -> Said | None:
-    """Find c with got = c right.  Return (cause, words), or ("", "") if c = 1, or None without a meaningful fit."""
+    """Find c with got = c right.  Return (cause, words), or ("", "") if c = 1, or None if no fit is meaningful."""
     known = ~np.isnan(right)
     a, b = got[known], right[known]
     if min(np.abs(a).max(initial=0.0), np.abs(b).max(initial=0.0)) <= tolerance:

@@ -4,8 +4,8 @@ On Linux the kernel enforces the sandbox, and nothing inside the process can und
 only files of Python and of the allowed packages, and write only to its folder.  seccomp blocks the system calls that
 reach other processes, the network or the machine's settings.  https://docs.kernel.org/userspace-api/landlock.html
 
-On every system, an audit hook of Python has the same rules.  Except on Windows, CPU time is limited, and memory too,
-except on macOS.  The hook explains what is forbidden, but it does not stop native code that reads and writes memory.
+Everywhere, a Python audit hook applies the same rules.  CPU time is limited except on Windows, and memory except on
+Windows and macOS.  The hook explains what is forbidden, but does not stop native code that reads and writes memory.
 
 This file runs inside the student's process, so it imports only the standard library.
 """
@@ -34,7 +34,7 @@ LIBRARIES = "/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib"
 
 
 def opened(packages: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return (paths to read with all their contents, folders to list), as imports of these packages require."""
+    """Return (paths to read with all their contents, folders to list) that imports of these packages require."""
     homes = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib")]
     inside = [str(p) for home in {*homes, *LIBRARIES} for p in Path(home).glob("*")]
     skipped = ("site-packages", "dist-packages", "python")  # folders that contain other packages too
@@ -45,7 +45,7 @@ def opened(packages: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def landlock(read: Iterable[str], listed: Iterable[str], write: str) -> int:
-    """Restrict the file system to these paths, and return the version of Landlock, or 0 if it cannot be applied.
+    """Restrict file access to these paths, and return the version of Landlock, or 0 if it cannot be applied.
 
     Landlock 4 also forbids TCP connections; Landlock 6 also forbids signals and abstract sockets to other processes.
     """
@@ -157,7 +157,7 @@ def finder(packages: Sequence[str]) -> Any:
 
 
 def guard(read: Iterable[str], listed: Iterable[str], home: str) -> None:
-    """Install an audit hook that allows access only to `home` and the paths from `opened`, and no process or socket.
+    """Install an audit hook that forbids processes, sockets, and all paths except `home` and those from `opened`.
 
     Python cannot remove the hook.  It uses no names outside itself, so replacing `os.path.realpath` has no effect.
     """

@@ -1,4 +1,4 @@
-"""Run the student's process, which loads one submission and calls its functions.  It never contains an answer.
+"""Run the student's process, which loads one submission and calls its functions.  It never receives expected results.
 
 The file runs as a script, `python worker.py`, and imports only the standard library and NumPy.  The process enters its
 sandbox (wall.py) before it reads the submission.  Messages pass in both directions as lines of JSON, with arrays in
@@ -33,7 +33,7 @@ LARGEST = 2**28
 
 
 def pack(value: Any) -> bytes:
-    """Return arrays, numbers, strings, None, and tuples, lists and dicts of them as a JSON line, or raise TypeError."""
+    """Pack arrays, numbers, strings, None, and tuples, lists and dicts of them in a JSON line, or raise TypeError."""
     return json.dumps(tree_of(value)).encode() + b"\n"
 
 
@@ -55,7 +55,7 @@ def tree_of(value: Any) -> Any:
 
 
 def unpack(data: bytes) -> Any:
-    """Return the value in a line that `pack` wrote.  The process is untrusted: other bytes raise ValueError."""
+    """Return the value in a line that `pack` wrote.  Raise ValueError for other bytes; the process is untrusted."""
     try:
         return _value(json.loads(data))
     except Exception as error:  # the tree is invalid or too deep
@@ -104,7 +104,7 @@ def execute(name: str, path: str | Path) -> ModuleType:
 
 
 def load(path: str | Path, variant: Mapping[str, Any]) -> ModuleType | str:
-    """Return the submission as a module, or the reason why it fails to load.  It can import `variant` as a module."""
+    """Return the submission as a module, or the reason why it fails to load.  The submission can import `variant`."""
     if variant:
         sys.modules["variant"] = here = ModuleType("variant")
         vars(here).update(variant)

@@ -42,7 +42,7 @@ class Solution:
     """The solution of a least-squares problem, as a linearised model.  Calling it returns f_lin(theta, x).
 
     theta : (P,), theta_0 + S^1/2 w.   a : (N, C) with w = J' a, or None from `solve_lsqr`.
-    steps : number of solves with the Cholesky factor (0 with t or rcond), or of steps of LSQR.
+    steps : number of solves with the Cholesky factor (0 with t or rcond), or of LSQR steps.
     residual : |y - f_0 - J w - ridge a| / |y - f_0|, or |J' (y - f_0 - J w) - ridge w| / |J' (y - f_0)| if `solve_lsqr`
         was called with ridge.
     """
@@ -71,13 +71,13 @@ def solve_gram(
 
     model : to be linearised at theta0 : (P,).  x : (N, *input_shape), y : (N, C).  All arrays are float32 or float64.
     t : time lr x steps of gradient flow on L = 1/(2N) (|f - y|^2 + ridge |w|^2), or inf for its limit.  A finite t
-        replaces 1 / mu by (1 - exp(-t mu / N)) / mu for each eigenvalue mu of J J' + ridge, in ten times the time.
+    replaces 1 / mu by (1 - exp(-t mu / N)) / mu for each eigenvalue mu of J J' + ridge.  This takes ten times as long.
     rcond : cutoff for the pseudo-inverse of J J', as in numpy.linalg.pinv.  Eigenvalues up to rcond times the largest
-        count as 0, so the cutoff for singular values of J is sqrt(rcond).  This also takes ten times as long.
+        count as 0, so the cutoff for singular values of J is sqrt(rcond).  The computation takes ten times as long.
     memory : limit in bytes, by default nine tenths of the free memory.  Raises MemoryError if more is required.
 
-    The Cholesky solution is refined up to 7 times, while each step halves |y - f_0 - J w - ridge a|.  Only `ridge` is
-    added to the diagonal.  Raises ValueError if the matrix is singular or the refinement does not converge.
+    The Cholesky solution is refined up to 7 times, as long as each step halves |y - f_0 - J w - ridge a|.  Only `ridge`
+    is added to the diagonal.  Raises ValueError if the matrix is singular or the refinement does not converge.
     See Samarin et al. 2022, eqs. (2) and (4); Lee et al. 2019, eq. (8).
 
     >>> import numpy as np, minintk as mn
@@ -161,7 +161,7 @@ def _refined(model: Model, theta0: Array, K: Factor, b: Array, J: ChunkedJacobia
 def _filtered(
     model: Model, theta0: Array, k: Array, b: Array, J: ChunkedJacobian, ridge: float, cut: float, t: float
 ) -> Solution:
-    """Compute a = g_t(J J' + ridge) b in float64.  g_t(mu) = (1 - exp(-t mu / N)) / mu, or 0 up to `cut` max(mu)."""
+    """Compute a = g_t(J J' + ridge) b in float64.  g_t(mu) = (1 - exp(-t mu / N)) / mu, or 0 if mu <= `cut` max(mu)."""
     xp, N = array_namespace(b), b.shape[0]
     lam, Q = xp.linalg.eigh(k)
     mu = xp.maximum(lam, xp.zeros_like(lam)) + ridge
@@ -181,10 +181,10 @@ def solve_lsqr(
 ) -> Solution:  # fmt: skip
     """Solve the least-squares problem in parameter space by LSQR.  Each step needs a jvp and a vjp for all examples.
 
-    Without ridge, w is the solution of minimum norm, or the least-squares solution of minimum norm if no w fits y.
-    Arguments are those of `solve_gram` without rcond and t, and the following.  `memory` limits the chunks of examples;
-    about six vectors of the size of theta are needed in addition.  Below, r = y - f_0 - J w.
-    steps : number s of steps.  It regularises like early stopping: w is in the span of (J'J)^i J'(y - f_0), i < s.
+    Without ridge, w is the solution of minimum norm, or the least-squares solution of minimum norm if no w fits y.  The
+    arguments are those of `solve_gram` except rcond and t, plus those below.  `memory` limits the chunks of examples;
+    about six vectors of the size of theta are needed in addition.  We write r = y - f_0 - J w.
+    steps : number s of steps.  Few steps act like early stopping: w is in the span of (J'J)^i J'(y - f_0), i < s.
     tol : relative tolerance, by default ten times the machine epsilon.  LSQR stops when |r| <= tol (|y - f_0| +
         |J| |w|) or |J' r - ridge w| <= tol |J| |r|.
 

@@ -41,7 +41,7 @@ class ActivationJacobian(LayerJacobian):
 
 @dataclass(frozen=True)
 class BoundActivation:
-    """An activation, bound to a network."""
+    """An activation bound to a network."""
 
     layer: s.Layer
     point: Pointwise
@@ -69,8 +69,8 @@ Formula = Callable[[Array, Array, Array], Array]
 class Pointwise:
     """An activation phi(xp, x) -> y, with phi' as dphi(xp, x) or dphi(xp, y).  keeps : dphi's argument, "x" or "y".
 
-    xp : the namespace of the arrays.  `minintk.arrays.scipy_module(xp, "special")` provides its special functions.
-    phi' is an array of numbers, or of booleans that act as 0 and 1.
+    xp : the namespace of the arrays.  `minintk.arrays.scipy_module(xp, "special")` provides special functions for these
+    arrays.  phi' is an array of numbers, or of booleans that act as 0 and 1.
     kinks : the points where phi or a derivative jumps.  Quadrature splits its panels at the kinks, so list all of them.
     clipped : True if phi is linear between the kinks and constant beyond them, so that its kernels have a closed form.
     dual : (q, q', k) -> E phi(u) phi(u') and the same for phi', for Gaussian u, u' of variances q, q' and covariance k,

@@ -151,7 +151,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class WeightAndBias:
-    """The tensors, m and c of y = m x W + c b.  b : None for no bias.  ends_sweep : True if u dy/dx is not needed."""
+    """Parameters W, b, m, c of y = m x W + c b.  b : None without bias.  ends_sweep : True if u dy/dx is not needed."""
 
     W: Tensor
     b: Tensor | None
@@ -164,14 +164,14 @@ class WeightAndBias:
         return (self.W,) if self.b is None else (self.W, self.b)
 
     def squares(self, kernel: Contraction) -> tuple[float, float]:
-        """Return (S_W m^2, S_b c^2), which multiply the shares of W and b in J S J', with 0 for a missing bias."""
+        """Return (S_W m^2, S_b c^2), the factors of the contributions of W and b to J S J'; 0 without a bias."""
         return kernel.scale(self.W) * self.m**2, 0.0 if self.b is None else kernel.scale(self.b) * self.c**2
 
 
 def weight_and_bias(
     layer: s.Dense | s.Convolution, site: Site, parametrization: Parametrization, name: str, shape: Shape
 ) -> WeightAndBias:
-    """Return W : `shape` = (*window, fan_in / |window|, fan_out) and b : (fan_out,), with their rows of the table."""
+    """Return W : `shape` = (*window, fan_in / |window|, fan_out) and b : (fan_out,), with their table rows."""
     *before, fan_out = shape
     window, fan_in = prod(before[:-1]), prod(before)
     at = site.place, window, site.branches, site.end
@@ -237,7 +237,7 @@ class Layout:
     def init(self, rng: np.random.Generator, ensemble: int | None, dtype: Any) -> np.ndarray[Any, Any]:
         """Draw theta on the host from the rows of the table, member by member and tensor by tensor.
 
-        Numbers are drawn in float64 and cast to `dtype`.  A single network is drawn like the first member.
+        Numbers are drawn in float64 and cast to `dtype`.  One network is drawn like the first of an ensemble.
         """
         theta = np.empty((1 if ensemble is None else ensemble, self.size), dtype)
         for member in theta:
@@ -271,7 +271,7 @@ class Layout:
         """Return the learning-rate scale of each parameter, (P,), or None if all are 1.
 
         override : {tensor name: scale}; 0 freezes a tensor.  rule : `Optimizer.rule`.  name : shown in error messages.
-        like : an array whose library and dtype the result gets (else NumPy, float64).  params : see `frozen`.
+        like : an array with the library and dtype of the result (by default NumPy, float64).  params : see `frozen`.
         """
         if override is not None and not isinstance(override, Mapping):
             why = f"; {NO_KERNEL}" if name == "scales" else ""

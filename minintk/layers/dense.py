@@ -55,7 +55,7 @@ class DenseJacobian(LayerJacobian):
 
 @dataclass(frozen=True)
 class BoundDense:
-    """Dense, bound to a network."""
+    """A Dense layer bound to a network."""
 
     parameters: WeightAndBias
 

@@ -39,7 +39,7 @@ class DropoutJacobian(LayerJacobian):
 
 @dataclass(frozen=True)
 class BoundDropout:
-    """Dropout, bound to a network.  The masks depend on `name`, so they differ from those of other layers."""
+    """A Dropout layer bound to a network.  Its masks depend on `name`, so they differ from those of other layers."""
 
     rate: float
     shape: Shape

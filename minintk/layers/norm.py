@@ -63,7 +63,7 @@ def statistics(x: Array, axes: tuple[int, ...], eps: float) -> tuple[Array, Arra
 
 @dataclass(frozen=True)
 class BoundLayerNorm:
-    """LayerNorm, bound to a network."""
+    """A LayerNorm layer bound to a network."""
 
     eps: float
     axes: tuple[int, ...]
@@ -78,7 +78,7 @@ class BoundLayerNorm:
 
 @dataclass(frozen=True)
 class BoundBatchNorm:
-    """BatchNorm, bound to a network.  name : the prefix of the names under which its statistics are stored."""
+    """A BatchNorm layer bound to a network.  name : the prefix of the names of its stored statistics."""
 
     name: str
     shape: Shape
@@ -86,7 +86,7 @@ class BoundBatchNorm:
     tensors: tuple[Tensor, ...] = ()
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, NormJacobian]:
-        """Compute y = r (x - mean) with the statistics in w.  If w has none, first store those of x in w."""
+        """Compute y = r (x - mean) with the statistics in w.  If w contains none, first store those of x in w."""
         names, ones = (f"{self.name}.mean", f"{self.name}.r"), (1,) * len(self.shape)
         axes, frozen = tuple(range(-1 - len(self.shape), -1)), names[0] in w
         if frozen:

@@ -1,4 +1,4 @@
-"""Pad images, and read the patches in windows.  Padding and reading have transposes.
+"""Pad images, and read the patches in windows.  The transposes of both operations are also defined.
 
     pad     x -> canvas        crop    its transpose, which sums over the copies of the image
     read    x -> canvas -> P   add     its transpose, which adds each entry of P to the pixel it was read from

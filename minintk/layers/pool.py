@@ -57,7 +57,7 @@ class AvgPoolJacobian(LayerJacobian):
 
 @dataclass(frozen=True)
 class BoundAvgPool(BoundPool):
-    """AvgPool, bound to a network."""
+    """An AvgPool layer bound to a network."""
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, AvgPoolJacobian]:
         """Compute y = 1/k sum_s x[s]."""
@@ -121,7 +121,7 @@ class MaxPoolJacobian(LayerJacobian):
 
 @dataclass(frozen=True)
 class BoundMaxPool(BoundPool):
-    """MaxPool, bound to a network."""
+    """A MaxPool layer bound to a network."""
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, MaxPoolJacobian]:
         """Compute y = max_s x[s]."""
@@ -163,7 +163,7 @@ class GlobalAvgPoolJacobian(LayerJacobian):
 
 @dataclass(frozen=True)
 class BoundGlobalAvgPool:
-    """GlobalAvgPool, bound to a network."""
+    """A GlobalAvgPool layer bound to a network."""
 
     shape: Shape
     tensors: tuple[Tensor, ...] = ()

@@ -26,7 +26,7 @@ def of_width(make: Callable[[int], Any], width: int, shape: Shape) -> Network:
     """Return the lifted network of this width.  `init` calls `make` again for every member.
 
     Torch draws the weights, so `torch.manual_seed` makes them reproducible and rng does not.  Raises the errors of
-    `lift`, and ValueError for rate factors whose names are not parameters.
+    `lift`, and ValueError if a rate factor's name is not that of a parameter.
     """
     made = make(width)
     module, rates = made if isinstance(made, tuple) else (made, {})

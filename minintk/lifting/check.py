@@ -1,6 +1,6 @@
-"""Run a torch module next to the network lifted from it, and require equal outputs and gradients.
+"""Run a torch module and the network lifted from it, and require equal outputs and gradients.
 
-The run detects what the names of modules do not show, such as the order of calls in a `forward` or a detached tensor.
+The run detects errors that module names do not reveal, such as the order of calls in a `forward` or a detached tensor.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_p
 
 
 def check_module(module: Any) -> None:
-    """Raise an error that names the inner module or array with a fault, e.g. training mode, hooks or tied weights."""
+    """Raise an error that names the faulty inner module or array, e.g. for training mode, hooks or tied weights."""
     noisy = [m for m in module.modules() if m.training and (hasattr(m, "running_mean") or hasattr(m, "p"))]
     if noisy:
         raise ValueError(f"lift expects a module in evaluation mode, {noisy[0]!r} is in training: model.eval()")

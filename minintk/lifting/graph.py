@@ -133,7 +133,7 @@ def shapes_of(interpreter: Any, x: Any) -> dict[Any, Shape]:
 
 
 def from_fx(one: Any, found: Mapping[Any, Node], shape: Shape | None, library: Any) -> Node:
-    """Convert a node of torch.fx to a `Node`.  A function that is not torch's is named with its module."""
+    """Convert a node of torch.fx to a `Node`.  The names of functions from outside torch include the module."""
 
     def with_ours(value: Any) -> Any:
         if isinstance(value, (tuple, list)):

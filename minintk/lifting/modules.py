@@ -1,4 +1,4 @@
-"""Convert modules of torch.nn to layers, by a table of their names.  Options without a counterpart raise an error."""
+"""Convert modules of torch.nn to layers, using a table of names.  Options without a counterpart raise an error."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Piece:
         return replace(self, layers=[self.layer], places=[path])
 
     def then(self, other: Piece) -> Piece:
-        """Return this piece and the next as one.  An average over all pixels and then Flatten become GlobalAvgPool."""
+        """Join this piece and the next.  An average over all pixels and then Flatten become GlobalAvgPool."""
         owners = self.owners + other.owners
         if other.layers[:1] == [s.Flatten()] and self.layers[-1:] == [more.AdaptiveAvgPool(1)]:
             layers = [*self.layers[:-1], s.GlobalAvgPool(), *other.layers[1:]]

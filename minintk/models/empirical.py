@@ -39,7 +39,7 @@ def ntk(
     `train`.  Raises ValueError if `scales` omits a tensor and the parametrization has rates only for Adam.
     params : names of the trained parameters, or patterns such as "*.b", by default all.  With "last", only the last
     layer is trained.  With NTK(), the kernel then approaches `analytic.kernel(spec).nngp` as the width grows.
-    memory : how many bytes to use, by default half of the free memory.  Raises MemoryError if more is needed.
+    memory : limit in bytes, by default half of the free memory.  Raises MemoryError if more is needed.
     Raises ValueError or TypeError if theta or the inputs do not fit the model, or contain NaN or infinities.
 
     >>> import numpy as np, minintk as mn
@@ -60,7 +60,7 @@ def ntk_full(
     model: Model, theta: Array, x1: Array, x2: Array | None = None, *, scales: Mapping[str, float] | None = None,
     memory: int | None = None, params: Params = None,
 ) -> Array:  # fmt: skip
-    """Compute the tangent kernel for all pairs of outputs, ([E], N, C, M, C): J(x1) S J(x2)'.  Arguments as for `ntk`.
+    """Compute the tangent kernel for all pairs of outputs, ([E], N, C, M, C): J(x1) S J(x2)'.  Arguments: see `ntk`.
 
     ``k.reshape(N * C, M * C)`` is the Gram matrix.  `ntk` is its trace over c = c', divided by C.
 

@@ -2,7 +2,7 @@
 
     f_lin(theta) = f(theta_0) + J(theta_0) (theta - theta_0),     theta_0 <- theta   after the steps given by `every`
 
-With every = 1, training is that of the model itself, and with every = inf (without Dropout masks) of `Linearized`.
+With every = 1, it trains like the model itself, and with every = inf (without Dropout masks) like `Linearized`.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class IterativelyLinearized(Linearized):
 
     every : a whole number K >= 1 (update theta_0 after every K steps), inf (never update), an increasing sequence
     (update after these steps), or `Moved(fraction, probe)` (update when the tangent features have changed).
-    With every = 1, training is that of `model` itself, and with every = inf (without Dropout masks) of `Linearized`.
+    With every = 1, it trains like `model` itself, and with every = inf (without Dropout masks) like `Linearized`.
     linearizations : () or (E,), the number of linearisation points so far.  Raises ValueError if `every` is invalid.
 
     >>> import numpy as np, minintk as mn

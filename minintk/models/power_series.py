@@ -3,9 +3,9 @@
     product    (a b)_j = sum_i a_i b_{j-i}
     integral   y_j = 1/j sum_{i >= 1} i u_i p_{j-i}       the coefficients of y if y' = p u'
 
-Every y = phi(x) solves such an equation, y' = phi'(x) x'.  Here, p = phi'(x) is a formula in x, y or other series,
-which solve their own equations (exp, sigmoid).  The rule of phi therefore returns y up to t^k and p up to t^(k-1).
-Derivatives need only p, because a change dx(t) of x changes y by dy(t) = p(t) dx(t).
+Every y = phi(x) solves an equation y' = p x'.  Here, p = phi'(x) is a formula in x, y or other series, which solve
+their own equations (exp, sigmoid).  The rule of phi therefore returns y up to t^k and p up to t^(k-1).  Derivatives
+need only p, because a change dx(t) of x changes y by dy(t) = p(t) dx(t).
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def inverse_root(v: Series) -> Series:
 
 @singledispatch
 def expanded(layer: s.Layer, xp: Any, x: Series) -> tuple[Series, Series]:
-    """Return (y, p), the series of phi(x(t)) up to t^k and of phi'(x(t)) up to t^(k-1).  Register new phi here."""
+    """Return (y, p), the series of phi(x(t)) up to t^k and of phi'(x(t)) up to t^(k-1).  Register a new phi here."""
     kind = type(layer).__name__
     raise UnsupportedLayer(f"{kind} has no Taylor series: register minintk.models.power_series.expanded for it")
 

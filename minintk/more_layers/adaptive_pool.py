@@ -80,7 +80,7 @@ class AdaptiveAvgPoolJacobian(LayerJacobian):
 
 @dataclass(frozen=True)
 class BoundAdaptiveAvgPool:
-    """AdaptiveAvgPool, bound to a network: a matrix for each axis of the image."""
+    """An AdaptiveAvgPool layer bound to a network, with a matrix for each axis of the image."""
 
     matrices: list[Host]
     tensors: tuple[Tensor, ...] = ()

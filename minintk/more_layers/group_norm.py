@@ -65,7 +65,7 @@ class GroupNormJacobian(LayerJacobian):
 
 @dataclass(frozen=True)
 class BoundGroupNorm:
-    """GroupNorm, bound to a network."""
+    """A GroupNorm layer bound to a network."""
 
     groups: int
     eps: float

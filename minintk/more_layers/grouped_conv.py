@@ -1,6 +1,6 @@
 """Compute GroupedConv2d:  y_g = m P_g(x) W_g + c b_g     for each group g of channels; m, c: multipliers
 
-P_g(x) : (N R, K i) holds the patches that windows read from the channels of group g.  An image has R windows of K
+P_g(x) : (N R, K i) contains the patches that windows read from the channels of group g.  An image has R windows of K
 pixels and i channels.  W_g : (K i, o) computes o channels.  With a dilation d, windows read every d-th pixel.
 
 jvp     dy_g = m P_g(dx) W_g + m P_g(x) dW_g + c db_g

@@ -136,7 +136,7 @@ class ABC(Parametrization):
 
     @property
     def stable(self) -> bool:
-        """True if, as n grows, features and outputs stay bounded before and in training, and features do not vanish."""
+        """True if, as n grows, features and outputs stay bounded from the start, and features do not vanish."""
         first, hidden, output = (a + b for a, b in zip(self.a, self.b))
         begins = _same(first, 0) and _same(hidden, 0.5) and output > 0.5 - ROUNDING
         return begins and min(self.r, self._u, output + self.r - 1) > -ROUNDING

@@ -1,6 +1,6 @@
 """Describe a network as data (a spec): a tree of frozen dataclasses.
 
-A spec holds no arrays and draws no random numbers.  It can be hashed, compared, printed and pickled.
+A spec contains no arrays and draws no random numbers.  It can be hashed, compared, printed and pickled.
 `minintk.Network` is the finite network of a spec, and `analytic.kernel` computes the infinite-width kernels.
 
 >>> from minintk.spec import ReLU
@@ -36,7 +36,7 @@ class Layer:
         analytic.lower                   the layer's infinite-width rule, if one exists
         minintk.models.taylor.expand     the layer's power series, if `mn.Taylor` should support the layer
 
-    The page "Extending" of the documentation defines and tests such a layer as an example.
+    The page "Extending" in the documentation gives an example of a user-defined layer and its tests.
 
     weights : True if the layer itself owns parameters.
     couples : True if an example's output depends on the other examples of its batch, as in BatchNorm.

@@ -15,7 +15,7 @@ Shape = tuple[int, ...]
 
 
 class UnsupportedLayer(TypeError):
-    """An error for an unsupported layer.  The message gives the reason and a remedy."""
+    """Raised for an unsupported layer.  The message gives the reason and a remedy."""
 
 
 @dataclass(frozen=True)

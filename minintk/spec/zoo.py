@@ -70,7 +70,7 @@ def lenet5(width: int = 1, outputs: int = 10, *, padding: int = 2) -> Sequential
 def lenet(channels: int = 50, outputs: int = 10, *, padding: int = 2) -> Sequential:
     """Return LeNet-5 with `channels` channels in each convolution, then 120, 84 and C features.
 
-    This is the "slightly larger variant of LeNet" of the paper on iterative linearisation (2022), which gives only the
+    This is the "slightly larger variant of LeNet" of the paper on iterative linearisation (2022), which states only the
     50 channels.  The rest follows `lenet5`.  Inputs are images of 28 x 28 x 1 (P = 224,984) or 32 x 32 x 3 pixels.
 
     >>> import minintk as mn

@@ -68,12 +68,12 @@ def fit(
 ) -> Run:
     """Train a model and return a `Run`.  The arguments are those of `train` without params and resume, and these:
 
-    steps, epochs : the length of the run.  Pass one of the two.  An epoch has floor(N / batch_size) steps.
+    steps, epochs : the length of the run.  Pass exactly one of them.  An epoch has floor(N / batch_size) steps.
     every : number of steps between rows of the history, by default one epoch, or 1/100 of a run on full batches.
     test : held-out (x, y), evaluated for every row, after BatchNorm is calibrated on up to 1000 training examples.
     checkpoint : a folder (see docs/long-runs.md) for ``checkpoint.npz`` and ``history.json``, written with
-        every row and on Ctrl-C.  If the folder contains a checkpoint of this run, training resumes, with the bits
-        of an uninterrupted run if machine, libraries and number of threads are the same.  More steps extend the run.
+        every row and on Ctrl-C.  If the folder contains a checkpoint of this run, training resumes, bit-identical to an
+        uninterrupted run with the same machine, libraries and number of threads.  More steps extend the run.
     progress : if True, print a line for each row, and the remaining time, to stderr.
 
     Before the first step, raises ValueError if the checkpoint is damaged or is from a run with another model, theta,

@@ -46,9 +46,9 @@ def flow(
 
     theta : (P,) or (E, P), which is not modified.  All members of an ensemble use the same dt.
     x : (N, *input_shape), y : (N, C).  Both are read during the run and not copied.
-    times : the times to report, increasing.  The last can be inf if the loss can reach zero (`Hinge`).  Such a flow
-    ends when the loss of every member is exactly zero.  A member whose loss reaches zero earlier stops, except in a
-    stochastic flow with momentum.  If no theta has zero loss, a flow to t = inf stops only if the gradient vanishes.
+    times : the times to report, increasing.  The last time can be inf if the loss can reach zero (`Hinge`).  Such a
+    flow ends when the loss of every member is exactly zero.  A member whose loss reaches zero earlier stops, except in
+    a stochastic flow with momentum.  If no theta has zero loss, a flow to t = inf stops only if the gradient vanishes.
     The last moment then has t = inf, and `ended` is False.  tau or mu : momentum flow with this tau, or with
     tau = t/mu.  The default is gradient flow.  At t = 0, v = 0 with tau, and v = -grad L with mu.
     temperature : T of the stochastic flow.  `rng` draws batches of b = N / (T/dt (N - 1) + 1) examples (rounded, at

@@ -42,12 +42,12 @@ def kernel_descent(
     kernel : ([E], M, N) or ([E], M, C, N, C), f0 : ([E], M, C), y : (N, C), as in `kernel_flow`.  `kernel` and `y` are
     read during the run and not copied.  The other arguments are those of `train`.  With the same `rng`, the batches are
     those of `train`.  Weight decay pulls theta towards theta_0.
-    A snapshot contains f, ([E], M, C), on all points, and the loss on all training points.  Its theta is the array of
+    A snapshot contains f, ([E], M, C), on all points, and the loss on all training points.  Its theta contains the
     coefficients a, ([E], N, C), with f = f_0 + K a, and t is that of `train`.  The weights of the network are theta_0 +
     S J.vjp(a).  With momentum m, time t corresponds to t / (1 - m) in a flow (see `analytic.gradient_descent`).
 
-    Errors and warnings are those of `train` and `kernel_flow`.  Raises TypeError if the optimiser has `towards`, or is
-    nonlinear in dL/df, as Adam is.  See Lee et al. 2019, supplement, for the discrete steps.
+    Errors and warnings are those of `train` and `kernel_flow`.  Raises TypeError unless the optimiser is `SGD` or
+    `Nesterov`, without `towards`.  For the discrete steps, see the supplement of Lee et al. 2019.
 
     >>> import numpy as np, minintk as mn
     >>> K, f0, y = np.diag([1.0, 3.0]), np.zeros((2, 1)), np.ones((2, 1))
@@ -72,7 +72,7 @@ def kernel_descent(
 
 
 def check_frozen(kernel: Array, f0: Array, y: Array) -> tuple[int, bool]:
-    """Return (N, True if the kernel couples outputs).  Raise an error unless the kernel, f0 and y fit together."""
+    """Return N, and True if the kernel couples outputs.  Raise an error unless the kernel, f0 and y fit together."""
     array_namespace(kernel, f0, y)
     for name, a in (("kernel", kernel), ("f0", f0)):
         check_floating(name, a)
@@ -135,7 +135,7 @@ class FromKernel(Model):
 
 
 class InCoefficients(Jacobian):
-    """The Jacobian df/da on the rows `at`: J v = K v.  J' u = u is its adjoint for the product v' K w.  J J' = K."""
+    """The Jacobian df/da on the rows `at`: J v = K v.  Its adjoint under the inner product v' K w is J' u = u."""
 
     def __init__(self, model: FromKernel, theta: Array, x: Array) -> None:
         self.model, self.size, self.like = model, model.size, theta

@@ -92,10 +92,10 @@ def check_problem(model: Model, theta: Array, x: Array, y: Array, loss: Any) -> 
 
 
 def _fitting(f: Array, y: Array) -> Any:
-    """Check f : ([E], N, C) and y : (N, C), as every loss does first, and return their namespace.
+    """Check f : ([E], N, C) and y : (N, C) before a loss is computed, and return their namespace.
 
     Raises TypeError unless both are unmasked float32 or float64 arrays, because uint8 overflows and float16 is
-    imprecise.  Raises ValueError if (N, C) differ, because arrays could broadcast, and if there are no examples.
+    imprecise.  Raises ValueError if (N, C) differ, because f and y could broadcast, or if N = 0.
     """
     check_floating("f", f)
     check_floating("y", y)
@@ -179,7 +179,7 @@ class SoftmaxCrossEntropy(Loss):
         return p
 
     def hessian(self, f: Array, y: Array, v: Array) -> Array:
-        """Return p (v - p . v) / N for every example, with p = softmax(f)."""
+        """Return p (v - <p, v>) / N for every example, with p = softmax(f)."""
         p = self._probabilities(f, y)
         return p * (v - array_namespace(f).sum(p * v, axis=-1, keepdims=True)) / f.shape[-2]
 
@@ -227,8 +227,8 @@ class _Margin(Loss):
 class Hinge(_Margin):
     """L = 1/(alpha^2 N) sum_n max(0, 1 - y_n f_n),   dL/df = -y / (alpha^2 N) if y f < 1, else 0.
 
-    The loss requires one output and y = -1 or 1.  For ``Centred(net, theta0, alpha)``, L is that of Geiger et al. 2020,
-    eq. (5).  The initial df/dt is then the same for every alpha.  A flow ends when every margin y f is at least 1.
+    The loss requires one output and y = -1 or 1.  For ``Centred(net, theta0, alpha)``, L is equation (5) of Geiger et
+    al. 2020.  The initial df/dt does not depend on alpha.  A flow ends when every margin y f is at least 1.
 
     >>> import numpy as np
     >>> f, y = np.array([[0.5], [2.0]]), np.array([[1.0], [-1.0]])

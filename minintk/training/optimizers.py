@@ -109,7 +109,7 @@ class Optimizer(ABC):
         return _changed(self, towards=self.towards[which])
 
     def scale_and_decay(self, g: Array, theta: Array, scales: Array | None, at: slice, lr: float = 1.0) -> None:
-        """Set g to s g + lr weight_decay u, with u = theta - towards, or to 0 where s = 0, all on the slice `at`."""
+        """On the slice `at`, set g to s g + lr weight_decay u, with u = theta - towards, or to 0 where s = 0."""
         if scales is not None:
             g *= scales[at]
         if self.weight_decay:
@@ -123,7 +123,7 @@ class Optimizer(ABC):
 
     @abstractmethod
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
-        """Update theta and memory in place.  `gradient` can be overwritten.  scales : (P,), or None for ones."""
+        """Update theta and memory in place.  `gradient` may be overwritten.  scales : (P,), or None for ones."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class SGD(Optimizer):
         v <- momentum v + s g + weight_decay u,     theta <- theta - lr v
 
     lr : a number, or a schedule (`minintk.training.schedules`).  The batch size is an argument of `train`.
-    towards : theta_0, (P,) or (E, P).  Then u = theta - theta_0 (Samarin et al. 2022, eq. (2)).  By default, u = theta.
+    towards : theta_0, (P,) or (E, P).  If given, u = theta - theta_0, else u = theta (Samarin et al. 2022, eq. (2)).
         For a `Linearized` model and mn.mse, full-batch descent towards theta_0 converges to the solution of
         `solve_gram` with ridge = N weight_decay.  With mn.sum_of_squares, the ridge is half as large.
 
@@ -203,8 +203,8 @@ class Adam(Optimizer):
         theta <- theta - lr (s m^ / (sqrt(r^) + eps) + weight_decay u)                     in step k = 1, 2, ...
 
     See Kingma, Ba 2015 and Loshchilov, Hutter 2019.  The decay is separate from g, because an L2 term in g would be
-    divided by sqrt(r^).  u is as in `SGD`, but training does not converge to a ridge solution.  s : the scales for
-    Adam.  eps must be much smaller than the entries of g, which decrease with the width.  ``at(step)`` sets k.
+    divided by sqrt(r^).  u is as in `SGD`, but training does not converge to a ridge solution.  s contains the scales
+    for Adam.  eps must be much smaller than the entries of g, which decrease with the width.  ``at(step)`` sets k.
     memory : ([E], 2, P), m and r.  Raises the errors of `Optimizer`, and ValueError unless 0 < eps < inf.
 
     >>> import numpy as np

@@ -35,7 +35,7 @@ GROWN = 1000.0
 
 @dataclass(frozen=True, eq=False, repr=False)
 class State:
-    """The state of training before step `step`.  A run resumed from it has the same bits as an uninterrupted run.
+    """The state of training before step `step`.  A run resumed from it gives the same bits as an uninterrupted run.
 
     theta : ([E], P).  memory : see `Optimizer.init`.  anchors : `Model.anchors`.
     rng : the state of the generator at the start of the current epoch (in a flow, before the next step).
@@ -103,8 +103,8 @@ def train(
     has floor(N / batch_size) steps, and omits the last N mod batch_size examples of the shuffled order.
     lr_scales : {tensor name: scale}, which replaces the parametrization's scales of these tensors.  0 freezes a tensor.
     params : the trained parameters, as for `ntk`.  augment : `Shift(7)` shifts every image at random by up to 7 pixels.
-    resume : the state of a snapshot of the same run.  `rng` is restored, and later snapshots have the same bits as in
-    an uninterrupted run.  `minintk.training.checkpoints` saves states.  `fit` saves and resumes automatically.
+    resume : the state of a snapshot of the same run.  `rng` is restored, and later snapshots have the same bits as
+    those of an uninterrupted run.  `minintk.training.checkpoints` saves states.  `fit` saves and resumes automatically.
 
     Warns if a squared loss cannot converge at this learning rate (`warn_if_unstable`), if a loss exceeds 1000 times
     both its initial value and its value at f = 0, or if no snapshot is requested.  Raises FloatingPointError if the
@@ -169,7 +169,7 @@ def _train(run: Descent, steps: int, every: int) -> Iterator[Snapshot]:
 
 
 class Descent:
-    """A run of training.  `advance` changes theta and memory in place.  y holds the latest batch's targets."""
+    """A run of training.  `advance` changes theta and memory in place.  y contains the targets of the latest batch."""
 
     def __init__(
         self, model: Model, theta: Array, x: Array, y: Array, loss: Loss, optimizer: Optimizer, steps: int,
@@ -210,7 +210,7 @@ class Descent:
     def advance(self, *, learn: bool = True, check: bool = False) -> tuple[Array, Array]:
         """Return (f, loss) on the next batch of B examples, ([E], B, C) and () or (E,).  Take one step if `learn`.
 
-        Raises FloatingPointError if the loss is not finite.  A loss on a GPU is read every 50 steps, or if `check`.
+        Raises FloatingPointError if the loss is not finite.  On a GPU, the loss is read every 50 steps, or if `check`.
         """
         xp = array_namespace(self.theta)
         xb, yb = self.batches(self.step)
@@ -255,7 +255,7 @@ class Descent:
         return f, value
 
     def _check_written(self, gradient: Array, value: Array) -> None:
-        """Raise TypeError if the loss, `value`, is finite but an entry of `gradient` is NaN, i.e. no layer wrote it."""
+        """Raise TypeError if the loss, `value`, is finite but an entry of `gradient` is NaN, so no layer wrote it."""
         xp, layout = array_namespace(gradient), self.model.layout
         for t in layout.tensors if bool(xp.all(xp.isfinite(value))) else ():
             if bool(xp.any(xp.isnan(gradient[..., layout.slices[t.name]]))):
@@ -272,14 +272,14 @@ def check_state(state: State, theta: Array, memory: Array | None, anchors: Mappi
 
 
 def _form(theta: Array, memory: Array | None, anchors: Mapping[str, Array]) -> str:
-    """Return the shapes of a state's arrays and theta's dtype as text.  Omit axis E of anchors: it can be absent."""
+    """Return the shapes of a state's arrays and theta's dtype as text.  Omit the optional axis E of anchors."""
     momentum = "no momentum" if memory is None else f"momentum {tuple(memory.shape)}"
     others = {name: tuple(a.shape[a.shape[:1] == theta.shape[:-1] :]) for name, a in sorted(anchors.items())}
     return f"theta {tuple(theta.shape)} {theta.dtype} and {momentum}" + (f", anchors {others}" if others else "")
 
 
 def member_slices(model: Model, theta: Array, N: int) -> list[slice]:
-    """Slice the ensemble into groups that fit a core's cache if possible.  Return one slice on a GPU or without E."""
+    """Return slices of the ensemble that fit a core's cache if possible, or one slice on a GPU or without axis E."""
     if theta.ndim == 1 or not on_host(array_namespace(theta)):
         return [slice(None)]
     E, P = theta.shape
@@ -298,9 +298,9 @@ def warn_if_unstable(run: Descent, stacklevel: int = 3) -> None:
 
         1 / lr = c (lambda / reach + s / (2 (1 - momentum))),    s = (k - lambda) (1/b - 1/N),    k = mean |J_n|^2
 
-    at the worst lambda from 0 to lambda_max / N.  J_n is the Jacobian at example n.  One batch and 3 Lanczos steps, or
-    more if lr is above half the bound, estimate lambda_max.  Up to 4 examples of this batch estimate k.  For b < N, we
-    warn above 1.5 times the bound: linearised networks diverged at .8 to 1.5 times it (b = 2 to 32, momentum 0 and .9).
+    at the worst lambda from 0 to lambda_max / N.  J_n is the Jacobian at example n.  One batch gives lambda_max by 3
+    Lanczos steps, or more if lr is above half the bound, and k from up to 4 examples.  For b < N, we warn above 1.5
+    times the bound, because linearised networks diverged at .8 to 1.5 times it (b = 2 to 32, momentum 0 and .9).
     """
     curvature, batches, reach = run.loss.curvature, run.batches, run.optimizer.reach
     full, lr = batches.size == batches.x.shape[0], rate(run.optimizer.lr, 0)
@@ -319,7 +319,7 @@ def warn_if_unstable(run: Descent, stacklevel: int = 3) -> None:
 
 
 def _inverse_rate(run: Descent, reach: float, clear: float) -> float:
-    """Return the largest 1 / (c lr) of `warn_if_unstable` over members and lambda.  It is approximate below `clear`."""
+    """Return the largest 1 / (c lr) of `warn_if_unstable` over members and lambda, approximate if below `clear`."""
     b, N, m = run.batches.size, run.batches.x.shape[0], float(getattr(run.optimizer, "momentum", 0.0))
     x = run.batches.x if b == N else run.batches.x[to_library(np.arange(b) * N // b, array_namespace(run.theta))]
 

@@ -1,4 +1,4 @@
-"""Declare commands.  A command is a function of the parsed arguments that returns an exit status, with its options.
+"""Declare commands.  A command has options and a function that takes the parsed arguments and returns an exit status.
 
 Exit status: 0 success, 1 failure (or undecided `coordinate-check`), 2 an error, 3 undecided, 130 interrupted.
 """
@@ -19,7 +19,7 @@ COMMANDS: dict[str, tuple[Run, str, str, tuple[Option, ...]]] = {}
 
 
 def option(name: str, metavar: str | None = None, about: str = "", default: Any = None, **more: Any) -> Option:
-    """Return an option or argument.  The default sets the type and ends the help text.  more : see `add_argument`."""
+    """Return an option or argument.  The default sets the type and is shown in the help.  more : see `add_argument`."""
     if default is not None:
         about, more = f"{about} ({default})".lstrip(), {"type": type(default), "default": default} | more
     return name, {key: value for key, value in {**more, "metavar": metavar, "help": about}.items() if value is not None}

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def console(width: int) -> Any:
-    """Return a console that prints colours to stdout.  Without a terminal, its lines have the given width."""
+    """Return a console that prints colours to stdout.  If stdout is not a terminal, lines have this width."""
     from rich.console import Console
 
     return Console(highlight=False, width=None if sys.stdout.isatty() else width)

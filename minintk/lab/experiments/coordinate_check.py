@@ -1,6 +1,6 @@
 """Check that the size of features and of their changes does not depend on the width or the depth.
 
-Networks of increasing width are trained for a few steps.  Two sizes are measured for each layer, two for each tensor:
+Networks of increasing width are trained for a few steps.  Two sizes are measured per layer and two per tensor:
 
     |h|     root mean square of a layer's outputs after the last step
     |dh|    root mean square of their change since the start              feature learning: of order one
@@ -8,10 +8,10 @@ Networks of increasing width are trained for a few steps.  Two sizes are measure
     |dW|    spectral norm of the first step, divided by that of spectral muP and, for gradient descent, by |dL/df|
 
 Each size is fitted as A n^b at width n.  The check passes if b's confidence interval is within `tolerance` of 0 for |h|
-and |dh| of every layer, and not entirely outside for any |dW|.  Initial outputs can be of order n^-1/2, so b < 0 is
+and |dh| of every layer, and overlaps this range for every |dW|.  Initial outputs can be of order n^-1/2, so b < 0 is
 accepted for |h| of the outputs.  Features depend on all earlier layers, so |W| and |dW| show which layer is wrong.  |W|
 depends only on the tensor's own initial scale.  If all |W| are right, or with Adam, the first |dW| depends only on the
-tensor's own learning rate.  For gradient descent, it is divided by the size of dL/df, which multiplies all gradients.
+tensor's own learning rate.  For gradient descent, |dW| is divided by the size of dL/df, which multiplies all gradients.
 
 For networks with L residual branches, the sizes are fitted as A L^b.  Branches at equal relative depth are compared,
 and |W| and |dW| are divided by the powers of depth in `minintk.spec.parametrization`.
@@ -126,7 +126,7 @@ class CoordinateCheck:
     def blame(self) -> dict[str, Literal["start", "rate", "start and rate"]]:
         """Return the tensors whose initial scale ("start") or learning rate ("rate") is wrong.
 
-        The result is {} if the check does not fail, or if training diverged at every width and exponents mean nothing.
+        The result is {} if the check does not fail, or if training diverged at every width.
         """
         if self.verdict != "fail" or len(self.diverged) == len(self.widths):
             return {}
@@ -148,7 +148,7 @@ class CoordinateCheck:
         return f"CoordinateCheck({self.title}: {self.verdict})"
 
     def report(self) -> str:
-        """Return a text with a table of the exponents, the verdict, and the tensors to blame."""
+        """Return the report as text: a table of the exponents, the verdict, and the tensors to blame."""
         widths = " ".join(map(str, self.widths))
         about = f"exponents b of {self.variable}^b, {widths}; ± half of the {100 * self.confidence:.4g} % interval"
         lines = [self.title, about, ""]
@@ -224,13 +224,13 @@ def coordinate_check(
     The function can also return a torch module or a pair (module, {parameter name: learning-rate factor}).  The module
     keeps the initial weights that torch draws, unless a parametrization is given.
     x : (N, *input_shape).  y : (N, C).  A few dozen examples are enough.
-    parametrization : defaults to `SpectralMuP()` for specs.  optimizer : an optimiser, or network -> optimiser.
-    seeds : networks per width, at least two.  steps : training steps, on all of x.
+    parametrization : defaults to `SpectralMuP()` for specs.  optimizer : an optimiser or function network -> optimiser.
+    seeds : networks per width, at least two.  steps : training steps, each on all of x.
     budget : the largest number of networks per width.  Defaults to `seeds`.  While the verdict is undecided, the number
     of networks is doubled.  The repeated tests of an exponent have total level 0.05, as in `minintk.grade.exponent`.
     tolerance : the largest acceptable |exponent|.
-    rng : draws the initial weights.  Defaults to numpy.random.default_rng(0).  progress : True to show a bar with the
-    remaining time on stderr.
+    rng : generator for the initial weights.  Defaults to numpy.random.default_rng(0).  progress : True to show a bar
+    with the remaining time on stderr.
 
     Raises ValueError for invalid widths or specs that do not match, and FloatingPointError if a loss is not finite.
 

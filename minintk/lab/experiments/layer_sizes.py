@@ -70,7 +70,7 @@ def initial_thetas(net: Network, x: Array, rng: np.random.Generator, seeds: int)
 
 
 def matched(nets: Sequence[Network], widths: Sequence[int]) -> tuple[str, list[Callable[[str], str | None]]]:
-    """Return "n" for widths or "L" for depths, and one function per network, name -> name in the shallowest network.
+    """Return "n" for widths or "L" for depths, and a map per network from its names to the shallowest network's.
 
     The names are those of layers and tensors.  Branch ceil(k L / L_0) of L is mapped to branch k of the shallowest
     network's L_0, at the same relative depth.  Other branches have no counterpart (None).
@@ -113,7 +113,7 @@ def measure(
     net: Network, theta: Array, x: Array, y: Array, loss: Loss, optimizer: Optimizer, steps: int,
     variable: str, width: int,
 ) -> dict[tuple[Quantity, str], Host]:  # fmt: skip
-    """Train all members, and return {(quantity, name): sizes}, (E, steps + 1) for h and dh, (E,) for the others."""
+    """Train all members and return {(quantity, name): sizes}, of shape (E, steps + 1) for h and dh, otherwise (E,)."""
     run = Descent(net, theta, x, y, loss, optimizer, steps)
     xp, before, f, curves = array_namespace(theta), trace(net, theta, x), net(theta, x), []
     grown = moved = theta

@@ -56,7 +56,7 @@ class Transfer:
 
     @property
     def at_edge(self) -> tuple[int, ...]:
-        """The widths whose best rate is the smallest or the largest tried.  The optimum may be beyond that rate."""
+        """Return the widths whose best rate is the smallest or largest tried.  The optimum may be beyond that rate."""
         best = _logs(self.losses).mean(axis=-1).argmin(axis=-1)
         return tuple(n for n, i in zip(self.widths, best) if i in (0, len(self.rates) - 1))
 
@@ -84,7 +84,7 @@ class Transfer:
         return f"Transfer({self.title}: best rates within a factor {self.spread:.2f})"
 
     def report(self) -> str:
-        """Return a text with a table of the best rates, their shift, and the verdict."""
+        """Return the report as text: a table of the best rates, their shift, and the verdict."""
         name = "width" if self.variable == "n" else "depth"
         lines = [self.title, "", f"{name:>6}  best learning rate (95 % interval)"]
         for n, optimum in zip(self.widths, self.optima):
@@ -141,8 +141,8 @@ def learning_rate_transfer(
     three, increasing, with the best one in the interior.  optimizer : a class such as `mn.SGD`, `mn.Adam` or `mn.Muon`,
     or a function of the rate that returns an optimiser or a function network -> optimiser.  steps : full-batch steps.
     parametrization : defaults to `SpectralMuP()` for specs.  seeds : networks per width, at least two, with the same
-    initial weights at every rate.  rng : draws weights and resamples.  Defaults to numpy.random.default_rng(0).
-    progress : True to show a bar with the remaining time on stderr.
+    initial weights at every rate.  rng : generator for the weights and the bootstrap.  Defaults to
+    numpy.random.default_rng(0).  progress : True to show a bar with the remaining time on stderr.
 
     Losses are computed on all of x after training.  Invalid arguments raise ValueError or TypeError before training.
 
@@ -208,7 +208,7 @@ def _train(net: Network, theta: Array, x: Array, y: Array, loss: Loss, optimizer
 def _optima(
     widths: Sequence[int], rates: Sequence[float], losses: Host, rng: np.random.Generator
 ) -> tuple[tuple[Estimate, ...], Estimate]:
-    """Return the best rate at each width, and its shift per doubling of the width, with 95 % intervals over seeds."""
+    """Return the best rate at each width, and its shift per doubling of the width, with 95 % bootstrap intervals."""
     K, _, S = losses.shape
     logs, log_n = _logs(losses), np.log2(np.asarray(widths, dtype=np.float64))
     log_n -= log_n.mean()

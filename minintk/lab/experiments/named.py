@@ -100,7 +100,7 @@ def parametrization(name: str, optimizer: str = "sgd") -> Parametrization:
 
 
 def spec_of_width(name: str, outputs: int, depth: int = 3, activation: str = "tanh") -> Callable[[int], s.Layer]:
-    """Return n -> spec of width n for a coordinate check: `depth` hidden layers, then a Dense with w_std outputs^-1/2.
+    """Return a function n -> spec for coordinate checks: `depth` hidden layers, then a Dense with w_std = outputs^-1/2.
 
     name : "mlp"; "cnn" for 3 x 3 convolutions with n channels and the mean over pixels; "resnet" for residual branches
     of two layers; or "module:function" for your own function.  Raises ValueError for other names.
@@ -158,7 +158,7 @@ def data(name: str, flat: bool = False) -> tuple[Dataset, Dataset]:
 
 
 def images(name: str | Path, split: Literal["train", "test"] = "train", dtype: Any = np.float64) -> Dataset:
-    """Load MNIST or CIFAR-10.  name : "mnist", "cifar10" or a folder with the files; else raise FileNotFoundError."""
+    """Load MNIST or CIFAR-10.  name : "mnist", "cifar10" or a folder.  Raise FileNotFoundError for missing files."""
     readers = {"mnist": datasets.mnist, "cifar10": datasets.cifar10}
     if name in readers:
         return readers[str(name)](split=split, dtype=dtype)

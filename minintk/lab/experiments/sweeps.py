@@ -1,7 +1,7 @@
 """Run sweeps over grids.  Results are saved as soon as their call ends, so a killed sweep loses only unfinished calls.
 
 Every run is written atomically to one file in ``store/records``, and is not repeated while this file exists.  Processes
-that use the same store divide the calls among them (see docs/long-runs.md).  Only grid, `together` and `batch` decide
+that use the same store divide the calls among them (see docs/long-runs.md).  Only `grid`, `together` and `batch` decide
 which runs share a call of `work`.  A resumed sweep therefore writes the same ``results.json`` as an uninterrupted one,
 byte for byte (on the same machine, with the same libraries and number of threads).
 """
@@ -121,7 +121,7 @@ def sweep(
     grid : {name: values}, where values are numbers (or inf), text, True, False or None.  All combinations are run.
     together : the name of one axis.  `work` then receives a tuple of its values, e.g. the seeds of an ensemble, and
         returns a list with one result per value.  batch : the number of values per call.  Defaults to all.
-    store : the folder for results.  It can contain runs of another grid of the same `work`.  Processes that use it at
+    store : the folder for results.  It can contain runs of the same `work` on another grid.  Processes that use it at
         the same time divide the calls among them, and each returns the whole table.
     part : (i, n), to make only the calls i, i + n, i + 2 n, ... of this grid.  The result of a missing run is then {},
         and ``results.json`` is not written until all runs are saved.
@@ -318,7 +318,7 @@ def _axes(grid: Mapping[str, Sequence[Any]], together: str | None, batch: int | 
 
 
 def _value(point: Point, name: Any, value: Any) -> Any:
-    """Return the value as read back from JSON.  Raise ValueError for NaN, TypeError for what JSON cannot store."""
+    """Return the value as read back from JSON.  Raise ValueError for NaN, TypeError for other non-JSON values."""
 
     def constant(text: str) -> float:
         if text == "NaN":
