@@ -1,4 +1,4 @@
-"""Test that the resident memory of a warm call grows by at most a bound: `memory=`, or the need that is checked.
+"""Test that the resident memory of a warm call grows by at most a bound: `memory=`, or the checked need.
 
 Each case runs in a separate process. First, a small call loads and compiles code, which does not count. Then the test
 reads the peak that the system records during a call. Kernels are computed with the smallest bound that is accepted.

@@ -44,7 +44,7 @@ def expected(kind: str, parts: list[an.Both]) -> tuple[Array, Array]:
 @pytest.mark.parametrize("kind", ["Sum", "Product", "Concat"])
 @pytest.mark.parametrize("b_std", [0.3, 0.0])
 def test_the_formula_on_degenerate_rows(kind: str, b_std: float) -> None:
-    """The diagonal, the kernel of x1 with x2, and kernels after one more layer are right to a few roundings."""
+    """The diagonal, the kernel of x1 with x2, and kernels after one more layer are accurate to a few eps."""
     x, before = degenerate(), (dense(8, b_std), mn.Erf())
     branches = (mn.Identity(), dense(8, 0.0), mn.Sequential(dense(8, b_std), mn.ReLU(), dense(8, b_std)))
     parts = [an.kernel(mn.Sequential(*before, one)).both(x) for one in branches]
@@ -80,7 +80,7 @@ IMAGE_BRANCHES = {
 @pytest.mark.parametrize("b_std", [0.3, 0.0])
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=repr)
 def test_images_against_all_pairs_of_pixels(name: str, b_std: float, end: mn.spec.Layer) -> None:
-    """Compare with an oracle on all pairs of pixels in extended precision, also for equal and opposite images."""
+    """Compare kernels with those of all pairs of pixels in extended precision, also for equal and opposite images."""
     x = images()
     layer = getattr(mn, name.split()[0])(*IMAGE_BRANCHES[name])
     k = an.kernel(mn.Sequential(conv(4, b_std), layer, conv(), mn.ReLU(), end, dense(1)))
@@ -141,8 +141,8 @@ def test_products_of_branches_with_weights_of_their_own(phis: tuple[mn.spec.Laye
 def test_products_on_shared_features_converge_as_one_over_the_width(branches: Any, seen: bool) -> None:
     """The cross terms of Theta, df_1/dw f_2 df_2/dw f_1 for weights w below the product, are of order 1/n.
 
-    Fluctuations of K below the product add terms of the same order. Therefore n (E hatTh - Th) is the same at both
-    widths within the errors, and not 0 if `seen`.
+    Fluctuations of K below the product add terms of the same order. Therefore n (E hatTh - Th) is equal at both widths
+    within the errors, and not 0 if `seen`.
     """
     x, found = inputs(3), []
     for n in (8, 32):
@@ -170,7 +170,7 @@ def test_what_is_correlated_is_refused() -> None:
 def test_products_of_features_that_differ_in_variance() -> None:
     """A product raises an error if, within each of the two factors, features differ in variance.
 
-    If features differ in variance within only one factor, the kernel is right.
+    If features differ in variance within only one factor, the kernel is correct.
     """
     sides, x = mn.Concat(dense(4, 0.0), mn.Dense(4, w_std=3.0)), inputs(3)
     pixels = mn.Sequential(mn.Conv1d(4, 1), mn.Flatten())
@@ -235,7 +235,7 @@ def test_masks_on_vectors() -> None:
 
 
 def test_a_second_array_has_masks_of_its_own() -> None:
-    """With two draws of masks, E f(x) f(x2) is k(x, x) and k(x, x.copy()). The check fails on k(x), for one draw."""
+    """For two draws of masks, E f(x) f(x2) is k(x, x2), even if x2 is x. The check fails on k(x), for one draw."""
     x, end = inputs(3), mn.Dense(4, w_std=1.3, b_std=0.2)
     spec = mn.Sequential(mn.Dense(6, b_std=0.4), mn.ReLU(), mn.Dropout(0.4), end)
     k, net, rng, drawn = an.kernel(spec), mn.Network(spec, (3,)), np.random.default_rng(0), []

@@ -54,10 +54,10 @@ def angle_error(delta: float, K: Array) -> Array:
 def bounds(spec: mn.Sequential, x: Array) -> tuple[Array, Array]:
     """Return bounds on the errors of K and Theta, (N, N), relative to sqrt(k(x, x) k(x', x')), to first order in EPS.
 
-    delta : error of the correlation. A dual adds its own rounding, which for erf is multiplied by less than 1 + 2q, in
+    delta : error of the correlation. A dual adds a rounding error, which for erf is multiplied by less than 1 + 2q, in
         arcsin and in (1 + 2q)(1 + 2q') - 4 K^2. A dual multiplies earlier errors by at most q E phi'^2 / E phi^2 <
         sqrt(1 + 2q), or by 1 for ReLU.
-    tau : error of Theta. For ReLU, it is the angle's error divided by pi. For erf, it is delta (1 + 2q).
+    tau : error of Theta. For ReLU, tau is the angle's error divided by pi. For erf, tau is delta (1 + 2q).
     """
     layers = textbook.chain(spec)
     delta, tau = EPS * (x.shape[1] + ROUNDINGS), np.zeros((len(x), len(x)))
@@ -76,8 +76,8 @@ def bounds(spec: mn.Sequential, x: Array) -> tuple[Array, Array]:
 def check(spec: mn.Sequential, x: Array, within: Any, scales: mn.Sequential | None = None) -> None:
     """Check that K and Theta equal the engine's within bounds relative to sqrt(k(x, x) k(x', x')).
 
-    k is the kernel of `scales` if given. The engine rounds too, so the bounds are doubled. The engine's Theta of black,
-    pooled images is TINY instead of 0, or 1e-17 beside other images.
+    k is the kernel of `scales`, by default of `spec`. The engine rounds too, so the bounds are doubled. The engine's
+    Theta of black, pooled images is TINY instead of 0, or 1e-17 beside other images.
     """
     both, diagonals = an.kernel(spec).both(x), an.kernel(scales or spec).diag(x)
     for name, mine, engine, d, bound in zip(("K", "Theta"), textbook.nngp_and_ntk(spec, x), both, diagonals, within):
@@ -231,7 +231,7 @@ ENDS = {"flatten": mn.Flatten(), "pool": mn.GlobalAvgPool()}
 def test_images_in_general_position_are_right_to_rounding(end: str) -> None:
     """Kernels agree with those in extended precision.
 
-    This includes kernels of a pixel with itself, because c = K / sqrt(K K) is then 1 without error.
+    Kernels of a pixel with itself agree too, because c = K / sqrt(K K) is then 1 without error.
     """
     spec, x = mn.Sequential(CNN, ENDS[end], mn.Dense(1)), pictures(n=5)
     assert max(image_errors(textbook.nngp_and_ntk(spec, x), image_kernels(spec, x))) < 3e-15

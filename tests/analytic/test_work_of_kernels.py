@@ -1,4 +1,4 @@
-"""Count the work of infinite-width kernels, because a fallback from a fast path is right but ten times slower."""
+"""Count the work of infinite-width kernels, because a fallback from a fast path is correct but ten times slower."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def again(x: Array, spec: mn.Sequential) -> tuple[int, int]:
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_images_that_are_mostly_their_mean_do_not_start_again(dtype: Any) -> None:
-    """After centring, rows at angles of 0.03 are far apart, like other rows.
+    """After centring, rows at angles of 0.03 are far apart, so no pair is restarted.
 
     Without centring, all pairs would be too close.
     """
@@ -94,7 +94,7 @@ def test_rows_that_one_tile_needs_are_not_copied() -> None:
 
 @pytest.mark.parametrize(("n", "m", "tiles"), [(8000, 8, 8), (8000, 100, 9), (300, 8, 2), (60, 8, 1)])
 def test_tiles_of_few_columns_are_taller(n: int, m: int, tiles: int) -> None:
-    """There are at least eight tiles if a pass over a tile costs more than starting the pass."""
+    """The engine makes at least eight tiles if a pass over a tile costs more than starting the pass."""
     x = np.random.default_rng(0).normal(size=(n, 5))
     with counted(vectors.VectorEngine, "angles") as taken:
         an.kernel(fully_connected(mn.ReLU())).both(x, x[:m].copy())
@@ -164,7 +164,7 @@ X = np.random.default_rng(0).normal(size=(5, 8, 8, 2))
 
 @pytest.mark.parametrize("phi", [mn.ReLU(), mn.Erf(), mn.GELU(), mn.LayerNorm()], ids=lambda phi: type(phi).__name__)
 def test_an_image_in_strips_is_the_image(phi: mn.spec.Layer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Activations process large images strip by strip. Each strip needs other rows of coefficients."""
+    """Images that activations process in strips, each with its own coefficients, have the kernels of whole images."""
     kernel = an.kernel(convolutional(phi))
     x, strips = X[:, :5, :5], []
     want = kernel.both(x[:3], x[3:])
@@ -197,7 +197,7 @@ def test_windows_are_long_sums_where_they_can_be(how: Any, long: bool) -> None:
 def test_each_pair_of_images_is_followed_once(phi: mn.spec.Layer, selves: int) -> None:
     """Only half of the symmetric matrix is computed.
 
-    If an activation follows a pooling, each image with itself is computed once more, beforehand.
+    If an activation follows a pooling, the kernel of each image with itself is computed once more, beforehand.
     """
     net = mn.Sequential(mn.Conv2d(4, 3, b_std=0.1), mn.AvgPool(2), mn.Conv2d(4, 3), phi, mn.GlobalAvgPool())
     with counted(
@@ -210,7 +210,7 @@ def test_each_pair_of_images_is_followed_once(phi: mn.spec.Layer, selves: int) -
 def test_large_images_go_through_the_layers_pair_by_pair() -> None:
     """Two images of 20 x 20 pixels have 160,000 pairs of pixels, which is more than a piece holds.
 
-    Two pairs of images exceed the cache.
+    Two pairs of images exceed the cache, so the engine takes one pair at a time.
     """
     x = np.random.default_rng(0).normal(size=(3, 20, 20, 1))
     with counted(images.PreparedImages, "field", lambda self, plan, w, i, j, *how: (i.stop - i.start, j.stop)) as pairs:
@@ -219,7 +219,7 @@ def test_large_images_go_through_the_layers_pair_by_pair() -> None:
 
 
 def test_short_sequences_go_through_the_layers_hundreds_of_pairs_at_a_time() -> None:
-    """In small batches, Python calls cost more than the arithmetic, and two cores wait for the interpreter."""
+    """Batches have hundreds of pairs: in small batches, Python calls would cost more than the arithmetic."""
     attention = mn.Conv1d(4, 1), mn.ReLU(), mn.GlobalSelfAttention(4, heads=2), mn.GlobalAvgPool(), mn.Dense(1)
     x = np.random.default_rng(0).normal(size=(64, 16, 3))
     with counted(

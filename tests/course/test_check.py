@@ -1,4 +1,4 @@
-"""Test the program that checks the course, on right and wrong submissions. By default, only a few are checked."""
+"""Test the program that checks the course, on correct and wrong submissions. By default, only a few are checked."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,7 @@ FOLDER = folders()[0]
 
 
 def sample() -> list[check.Task]:
-    """Return tasks of assignment 1: the solution, the starter, a right submission, wrong submissions and a cheat.
+    """Return tasks of assignment 1: the solution, the starter, a correct submission, wrong submissions and a cheat.
 
     The solution is not isolated here, because `test_kit` tests the solution in isolation.
     """

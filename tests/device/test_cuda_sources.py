@@ -116,7 +116,7 @@ def in_double(ptx: str) -> Counter[str]:
 def test_planes_compile_for_every_target(dtype: str, tangent: bool) -> None:
     """In float32, only the read-out uses double precision.
 
-    The read-out takes the product of the weights, its products with D and (for the NTK) with Theta, and two totals.
+    The read-out computes the product of the weights, its products with D and (for the NTK) with Theta, and two totals.
     """
     for target in targets():
         ptx, code = compiled(gpu_kernels.source(dtype, EVERY, tangent=tangent), f"--gpu-architecture=sm_{target}")

@@ -401,7 +401,7 @@ def steps_taken(model: str, ensemble: int | None, batch_size: int | None, steps:
 @pytest.mark.skipif("standin" not in LIBRARIES, reason="counts are the stand-in's")
 @pytest.mark.parametrize(("model", "ensemble", "batch_size"), thinned(product(MODELS, (None, E), (None, 3))))
 def test_a_training_step_does_not_wait(model: str, ensemble: int | None, batch_size: int | None) -> None:
-    """Forty steps synchronise as often as twenty. An ensemble adds few launches.
+    """Forty training steps synchronise as often as twenty. An ensemble adds few launches.
 
     In each step, four launches copy the gradients of the four weight matrices to their places between the gradients of
     other layers.

@@ -170,7 +170,7 @@ def test_adaptive_relinearisation(xp: Any, dtype: str, ensemble: int | None) -> 
 
 @pytest.mark.skipif("standin" not in LIBRARIES, reason="counts are the stand-in's")
 def test_adaptive_relinearisation_does_not_wait() -> None:
-    """Forty steps need as many synchronisations and uploads as twenty."""
+    """Forty training steps need as many synchronisations and uploads as twenty."""
     xp = namespace("standin")
     net, theta, x, _, y = data()
     t, a, b = (to_library(array, xp) for array in (theta, x, y))

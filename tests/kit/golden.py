@@ -2,7 +2,7 @@
 
     python3 make.py python tests/kit/golden.py        recomputes these values, and compares them
 
-Unless noted otherwise, neural-tangents 0.6.5 computed the numbers first, in float64. They are given with ten decimals.
+Unless noted otherwise, the numbers were computed by neural-tangents 0.6.5 in float64, and are given to ten decimals.
 The functions below recompute them with mpmath in DIGITS digits, or in extended precision if they call `image_kernels`.
 The formulas are given here or in `oracles_kernels` and do not use the library.
 """

@@ -58,7 +58,7 @@ def grouped_convolution(layer: more.GroupedConv2d, x: Array, W: Array, b: Array 
 
 
 def adaptive(x: Array, size: tuple[int, int]) -> Array:
-    """Average over windows. Window i holds the rows floor(i H / H') <= p < ceil((i + 1) H / H'), with H' = size[0]."""
+    """Average over windows. Window i has the rows floor(i H / H') <= p < ceil((i + 1) H / H'), with H' = size[0]."""
     _, H, W, _ = x.shape
     y = np.zeros((len(x), *size, x.shape[-1]))
     for i in range(size[0]):

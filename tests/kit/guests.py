@@ -59,7 +59,7 @@ PIXELS = mn.Sequential(mn.Conv2d(4), mn.ReLU(), mn.AvgPool(2), mn.Conv2d(4), mn.
 
 @contextmanager
 def hosts() -> Iterator[tuple[dict[str, Host], dict[str, Host]]]:
-    """Yield ({name: host}, {name: guest}). The thresholds are set so that even small tasks use the pool."""
+    """Yield ({name: host}, {name: guest}). The thresholds are low, so that even small tasks use the pool."""
     x, rows = RNG(0).standard_normal((6, 8, 8, 2)), RNG(1).standard_normal((250, 5))
     y, other = np.eye(3)[np.arange(6) % 3], RNG(3).standard_normal((6, 8, 8, 2))
     with small_is_large(), tempfile.TemporaryDirectory() as folder:

@@ -52,7 +52,7 @@ class Fatal(mn.SoftmaxCrossEntropy):
 
 
 def prepare(at: int = -1, happens: Callable[[], None] = lambda: None) -> None:
-    """Make the next run call `happens` when it evaluates the loss for the `at`-th time."""
+    """Make the next run call `happens` at the `at`-th evaluation of the loss."""
     Fatal.calls, Fatal.at, Fatal.happens = 0, at, staticmethod(happens)
 
 

@@ -69,7 +69,7 @@ def loaded(model: Any, dtype: str = "float64") -> tuple[Any, dict[str, Host]]:
 
 
 def check_recorded(dtype: str = "float64", digits: float = 1e-12, name: str = "images") -> None:
-    """Check that f and weighted sums of the gradients of sum(f u), axes in torch's order, equal torch's results."""
+    """Check that f and weighted sums of the gradients of sum(f u), in torch's order of axes, equal torch's results."""
     make, recorded = MODELS[name]
     model, state = loaded(make(torch_standin.nn), dtype)
     net, theta = mn.lift(model, (15, 16, 3), check=False)

@@ -1,4 +1,4 @@
-"""Draw random specs, parametrizations and networks at random points for hypothesis.
+"""Define hypothesis strategies for specs, parametrizations and networks at random points.
 
 hypothesis draws seeds instead of arrays, so an example consists of a few small choices that hypothesis can shrink."""
 

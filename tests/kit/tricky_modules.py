@@ -1,4 +1,4 @@
-"""Define torch modules that `mn.lift` might lift wrongly. Each has an input shape and a function torch -> module.
+"""Define torch modules that `mn.lift` might lift wrongly. Each entry has an input shape and a function torch -> module.
 
 Lifting a module of RIGHT must preserve torch's outputs and gradients. Lifting one of REFUSED must raise its error.
 """
@@ -102,7 +102,7 @@ def second_argument(torch: Any) -> Any:
 
 
 def excited(m: Any, h: Any, t: Any) -> Any:
-    """Apply squeeze-and-excitation (Hu et al. 2018) to `h`, and then the readout `m.fc`."""
+    """Apply squeeze-and-excitation to `h`, and then the readout `m.fc` (Hu et al. 2018)."""
     s = m.u(t.relu(m.d(t.nn.functional.adaptive_avg_pool2d(h, 1))))
     return m.fc((h * t.sigmoid(s)).flatten(1))
 

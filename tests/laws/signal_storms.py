@@ -4,8 +4,8 @@
 
 A storm is one call of a host (see `tests/kit/guests.py`), during which SIGALRM and SIGUSR1 can arrive at random times.
 SIGALRM raises an error, like a time limit. SIGUSR1 calls the library, like a progress report. The call must return its
-usual bits or raise the error. The next call must return its usual bits, and the state must then be as before. The
-script prints how often each outcome occurred. The exit status is 1 after a failure or a storm of over a minute.
+usual bits or raise the error. The next call must return its usual bits, and must leave the state as it was before the
+storm. The script prints how often each outcome occurred. The exit status is 1 if a storm fails or takes over a minute.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HANG = 60
 
 
 def limited(host: Callable[[], Any]) -> Any:
-    """Call the host. Time limits raise an error only inside this call."""
+    """Call the host. The signal handler raises the time limit's error only inside this call."""
     return host()
 
 
@@ -48,7 +48,7 @@ def storms(count: int, seed: int) -> Counter[str]:
             seconds[name] = time.perf_counter() - start
 
         def late(_: int, frame: FrameType | None) -> None:
-            """Raise only inside the host's call, because the timer can continue for a while afterwards."""
+            """Raise Late only inside the host's call, because the timer can still run for a while after the call."""
             while frame is not None and frame.f_code is not limited.__code__:
                 frame = frame.f_back
             if frame is not None:

@@ -67,7 +67,7 @@ def test_one_hidden_layer_has_the_infinite_kernels_on_average(activation: mn.spe
 )
 @pytest.mark.parametrize("parametrization", [mn.NTK(), mn.Standard()], ids=repr)
 def test_one_nonlinearity_on_every_path_is_enough(spec: mn.Sequential, parametrization: Parametrization) -> None:
-    """Mean finite kernels equal the infinite kernels if every activation acts on Gaussian inputs.
+    """Mean kernels of finite networks equal the infinite-width kernels if every activation acts on Gaussian inputs.
 
     Linear layers before and after the activations, and shortcuts, are allowed.
     """
@@ -130,7 +130,7 @@ WRONG: dict[str, Callable[[], tuple[Array, Array]]] = {
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
 def test_the_z_test_refuses_wrong_kernels(wrong: Callable[[], tuple[Array, Array]]) -> None:
-    """With the same samples, the z-test passes for the right kernels and fails for the wrong kernels."""
+    """With the same samples, the z-test passes for the right kernels and fails for wrong kernels."""
     nngp, ntk = kernels(SPEC, X, 4000)
     right = truth(SPEC)
     assert max(np.abs(z_scores(nngp, right[0])).max(), np.abs(z_scores(ntk, right[1])).max()) < limit(20)
@@ -145,7 +145,7 @@ def test_the_z_test_refuses_wrong_kernels(wrong: Callable[[], tuple[Array, Array
 def test_training_the_linearised_network_is_the_closed_form(case: Case) -> None:
     """For squared loss, `train` on Linearized and `gradient_descent` on its kernel agree to 1e-10 in f and theta.
 
-    The kernel k is quadratic in J. `gradient_descent` loses directions with eigenvalues below the rounding error of k,
+    The kernel k is quadratic in J. `gradient_descent` omits directions with eigenvalues below the rounding error of k,
     tau = eps (N C + 100) |k|. In s steps, these directions contribute at most sqrt(tau) |y - f_0| lr s / N to theta.
     """
     net, x, y, theta0 = case.net, case.x, case.y, case.theta

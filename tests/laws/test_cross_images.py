@@ -107,7 +107,7 @@ def test_on_sequences(spec: mn.Sequential) -> None:
 
 
 def test_black_borders() -> None:
-    """In minintk and in analytic, a window of black pixels gives variance 0 if the layer has no bias."""
+    """Check mean kernels of images with black borders: without bias, a window of black pixels gives variance 0."""
     x = X.copy()
     x[:, :, :3] = 0
     x[1] = 0
@@ -120,7 +120,7 @@ def test_black_borders() -> None:
 
 
 def renormalised_convolution(patch: pytest.MonkeyPatch) -> None:
-    """Plant convolutions that divide by the number of pixels under the window, not by the window's size."""
+    """Plant an error: convolutions divide by the number of pixels under the window, not by the window's size."""
     right = oracles_kernels.window_matrices
 
     def wrong(layer: Any, grid: Any) -> Any:
@@ -134,7 +134,7 @@ def renormalised_convolution(patch: pytest.MonkeyPatch) -> None:
 
 
 def renormalised_pooling(patch: pytest.MonkeyPatch) -> None:
-    """Plant pooling that divides by the number of pixels under the window, not by the window's size."""
+    """Plant an error: pooling divides by the number of pixels under the window, not by the window's size."""
     right = oracles_kernels.window_matrices
 
     def wrong(layer: Any, grid: Any) -> Any:
@@ -148,7 +148,7 @@ def renormalised_pooling(patch: pytest.MonkeyPatch) -> None:
 
 
 def diagonal_pooling(patch: pytest.MonkeyPatch) -> None:
-    """Plant global pooling that averages only over pairs of identical pixels, as flattening does."""
+    """Plant an error: global pooling averages only over pairs of identical pixels, as flattening does."""
     right = oracles_kernels.through
 
     def wrong(layers: Any, *state: Any) -> Any:
@@ -158,14 +158,14 @@ def diagonal_pooling(patch: pytest.MonkeyPatch) -> None:
 
 
 def nothing(patch: pytest.MonkeyPatch) -> None:
-    """Leave the brute force unchanged."""
+    """Leave the brute-force computation unchanged."""
 
 
 POOLED = mn.Sequential(conv(), mn.LeakyReLU(0.3), mn.AvgPool(3, stride=2, padding="same"), mn.GlobalAvgPool(), HEAD)
 
 
 def brute(plant: Callable[[pytest.MonkeyPatch], None], spec: mn.spec.Layer) -> tuple[Array, Array]:
-    """Return the upper triangles of the brute-force kernels, computed after `plant` has changed the brute force."""
+    """Return the upper triangles of the brute-force kernels, computed with the error that `plant` plants."""
     with pytest.MonkeyPatch.context() as patch:
         plant(patch)
         nngp, ntk = oracles_kernels.image_kernels(spec, X)

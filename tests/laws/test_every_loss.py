@@ -25,7 +25,7 @@ SCALE = 3.0
 
 
 def make(kind: Any) -> list[Any]:
-    """Return a list: a loss with all numerical arguments SCALE and, if no argument is required, the default loss."""
+    """Return a list of the loss with all its numbers set to SCALE and, if no argument is required, the default loss."""
     needed = [f.name for f in fields(kind) if f.init and f.default is MISSING and f.type != "float"]
     assert not needed, f"write how to make a {kind.__name__}: {needed} in test_every_loss.make"
     numbers = {f.name: SCALE for f in fields(kind) if f.init and f.type == "float"}
@@ -115,7 +115,7 @@ def members(loss: Any, seed: int) -> None:
 
 
 def precise(loss: Any, seed: int) -> None:
-    """Check that float32 stays float32, that the caller's arrays do not change, and that NaN gives NaN."""
+    """Check that float32 inputs give float32 results, that arguments do not change, and that NaN gives NaN."""
     f, y, rng = drawn(loss, seed)
     v = rng.standard_normal(f.shape)
     small = [a.astype(np.float32) for a in (f, y, v)]

@@ -55,7 +55,7 @@ def plain(kind: Any, **settings: Any) -> Optimizer:
 
 
 def settings(kind: Any) -> list[dict[str, Any]]:
-    """Return a list: no settings; momentum and weight decay; and, if `pulls`, the same with decay towards TOWARDS."""
+    """Return a list of settings: none, momentum with weight decay, and, if `pulls`, both with decay towards TOWARDS."""
     more = {name: value for name, value in {"momentum": 0.7, "weight_decay": 0.1}.items() if name in options(kind)}
     return [{}, more, more | {"towards": TOWARDS}] if pulls(kind) else [{}, more]
 
@@ -68,7 +68,7 @@ def pulls(kind: Any) -> bool:
 def walk(
     optimizer: Optimizer, theta: Array, gradients: Any = GRADIENTS, scales: Array | None = SCALES
 ) -> tuple[Array, Any]:
-    """Return (theta, memory) after one step with each of the gradients in turn."""
+    """Return (theta, memory) after one step per gradient, in the order of the gradients."""
     theta = theta.copy()
     memory = optimizer.init(theta)
     for i, g in enumerate(gradients):
@@ -175,7 +175,7 @@ def scales_tell(kind: Any) -> None:
 
 
 def precise(kind: Any) -> None:
-    """Check that float32 stays float32 and close to float64, and that NumPy scalars as settings give the same bits."""
+    """Check that float32 steps stay in float32 and near float64, and that NumPy scalars as settings give equal bits."""
     for how in settings(kind):
         small: dict[str, Any] = how | ({"towards": TOWARDS.astype(np.float32)} if "towards" in how else {})
         numpy = {name: np.float64(value) for name, value in small.items() if name != "towards"}
@@ -346,7 +346,7 @@ class Forgets(Right):
 
 
 class Half(mn.Adam):
-    """An Adam that discards the new running mean of the gradient."""
+    """An Adam optimiser that discards the new running mean of the gradient."""
 
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
         mine = memory.copy()

@@ -42,7 +42,7 @@ def drawn(shape: tuple[int, ...]) -> Array:
 def kernels() -> list[tuple[mn.Sequential, tuple[int, ...], Program]]:
     """Return (spec, shape of an example, program) for each layer that has an infinite-width kernel.
 
-    Kernels that warn of an inexact quadrature, e.g. those of ELU and Hardswish, are left out.
+    Layers whose kernels warn of an inexact quadrature, e.g. ELU and Hardswish, are left out.
     """
     found = []
     for layer, shape in (case for kind in layers() for case in examples(kind)):
@@ -58,7 +58,7 @@ def kernels() -> list[tuple[mn.Sequential, tuple[int, ...], Program]]:
 
 
 def steps(program: Program) -> Iterator[Step]:
-    """Yield all steps of a program, including the steps inside forks."""
+    """Yield all steps of a program, including those inside forks."""
     for step in program:
         yield step
         if isinstance(step, Fork):
@@ -71,8 +71,8 @@ VECTORS = [case for case in kernels() if not needs_images(case[2])]
 def check_program(program: Program) -> tuple[Array, Array]:
     """Check that rows, blocks and listings of pairs agree after each step of a program. Return K and Theta at the end.
 
-    0 <= p, r <= 1 and p + r = 1. A block equals the listing of its pairs. K and Theta are symmetric. Without masks
-    (which differ between rows), diagonals equal those from rows alone, as do entries of pairs of equal rows.
+    0 <= p, r <= 1 and p + r = 1. A block equals the listing of its pairs. K and Theta are symmetric. Without masks,
+    which differ between rows, the diagonals and the entries of equal rows equal the values computed from rows alone.
     """
     run_law(program, Law())
     x, masked = drawn((4,)), any(isinstance(step, Masks) for step in steps(program))
@@ -201,7 +201,7 @@ class Apart(Right):
 
 
 class Listed(Right):
-    """A step that computes a listing of pairs differently from a block of pairs."""
+    """A step whose results for a listing of pairs differ from those for a block of pairs."""
 
     def pairs(self, pairs: Any, row: Any) -> None:
         super().pairs(pairs, row)

@@ -93,7 +93,7 @@ def test_the_next_call_repairs_what_an_exception_in_a_clean_up_leaves(name: str,
 
 
 def broken_by(name: str, law: Any, *planted: tuple[Any, str, Any], some: int = 10**9, rounds: int = 1) -> bool:
-    """Return True if the law fails at one of `some` lines of the host, with each `owner.name` set to a wrong value."""
+    """Return True if the law fails at one of `some` lines of the host when each `owner.name` has a wrong value."""
     with hosts() as (all_hosts, guests), pytest.MonkeyPatch.context() as patch:
         host, right = all_hosts[name], all_hosts[name]()
         known, all_lines = {guest: (call, call()) for guest, call in guests.items()}, sample(name, host, some)
@@ -119,7 +119,7 @@ def error_law(host: Host, right: str, _: Any, k: int) -> int:
 
 
 def test_memory_of_the_thread_is_refused() -> None:
-    """Plant patches whose memory belongs to the thread, so that the thread's next call (by a guest) overwrites them."""
+    """Plant an error: a thread reuses the memory of patches, so the thread's next call (by a guest) overwrites them."""
     Patches = pytest.importorskip("minintk.fast.patches", reason="the satellite of speed was taken away").Patches
     kept: dict[Any, Any] = {}
     right = Patches.read
@@ -134,9 +134,9 @@ def test_memory_of_the_thread_is_refused() -> None:
 
 
 def test_a_call_that_does_not_wait_is_refused() -> None:
-    """Plant a call that does not wait for other threads and therefore returns before all pieces are computed.
+    """Plant an error: a call does not wait for other threads and therefore returns before all pieces are computed.
 
-    Pauses in the pieces keep the caller from computing all pieces itself, so that waiting makes a difference.
+    Pauses in the pieces keep the caller from computing all of them, so that waiting makes a difference.
     """
     caller = threading.get_ident()
 
@@ -151,7 +151,7 @@ def test_a_call_that_does_not_wait_is_refused() -> None:
 
 
 def test_a_limit_that_an_error_leaves_is_refused() -> None:
-    """Plant a limit of BLAS to one thread that is not removed after an exception."""
+    """Plant an error: the limit of one BLAS thread is not removed after an exception."""
 
     def enter(self: Any) -> None:
         threads._holders[id(self)] = threading.get_ident(), None
@@ -175,7 +175,7 @@ def test_a_limit_that_an_error_leaves_is_refused() -> None:
 
 
 def test_marks_that_have_to_be_unset_are_refused() -> None:
-    """Plant a mark of a busy thread that remains if an exception is raised before the mark is removed."""
+    """Plant an error: the mark of a busy thread remains if an exception is raised before the mark is removed."""
 
     def alone(work: Any, *args: Any) -> Any:
         token = threads._inside.set(True)

@@ -106,7 +106,7 @@ def test_examples_do_not_see_each_other(case: Case) -> None:
 
 
 def near(case: Case, size: float = 0.1) -> Array:
-    """Return theta plus Gaussian noise of standard deviation `size`."""
+    """Return the case's theta plus Gaussian noise of standard deviation `size`."""
     return np.asarray(case.theta + size * case.rng.standard_normal(case.theta.shape))
 
 
@@ -196,7 +196,7 @@ def test_centring_scales_the_kernel_by_alpha_squared(case: Case, alpha: float) -
 
 
 def run(model: mn.Model, theta: Array, x: Array, y: Array, lr: float, steps: int, momentum: float = 0.0) -> Array:
-    """Train on the squared loss, and return theta initially and after each step : (steps + 1, [E], P)."""
+    """Train on the squared loss, and return theta at the start and after each step : (steps + 1, [E], P)."""
     optimizer = mn.SGD(lr=lr, momentum=momentum)
     run = mn.train(model, theta, x, y, loss=mn.mse, optimizer=optimizer, steps=steps)
     return np.stack([snap.theta for snap in run])
@@ -228,7 +228,7 @@ smooth_cases = cases(networks(SMOOTH))
 
 @given(smooth_cases, st.sampled_from((0.0, 0.9)))
 def test_relinearising_at_every_step_is_gradient_descent(case: Case, momentum: float) -> None:
-    """At theta = theta_0, f_lin = f, and network and linearisation have the same J, so steps are equal bit for bit."""
+    """At theta = theta_0, network and linearisation have equal f and J, so their steps are equal bit for bit."""
     lr = stable_rate(case.net, case.theta, case.x)
     iterated = mn.IterativelyLinearized(case.net, case.theta, every=1)
     a, b = (run(model, case.theta, case.x, case.y, lr / 4, SHORT, momentum) for model in (case.net, iterated))
@@ -258,7 +258,7 @@ def test_relinearising_every_k_steps_starts_afresh(case: Case, every: int) -> No
 
 @given(cases(networks(SMOOTH), ensembles=(3,)), st.sampled_from((0.0, 0.9)))
 def test_an_ensemble_trains_like_its_members_alone(case: Case, momentum: float) -> None:
-    """Check that a member trained in the ensemble and alone has the same theta at every step, bit for bit."""
+    """Check that training a member in the ensemble and alone gives equal theta at every step, bit for bit."""
     lr = stable_rate(case.net, case.theta, case.x) / 4
     together = run(case.net, case.theta, case.x, case.y, lr, SHORT, momentum)
     for e in range(3):
@@ -293,7 +293,7 @@ def test_models_nest_in_any_order_and_train(case: Case) -> None:
 
 @given(smooth_cases)
 def test_descent_on_the_linearised_network_is_a_power_of_one_matrix(case: Case) -> None:
-    """Check f_t - y = (I - lr/N J S J')^t (f_0 - y) after t steps, with the learning-rate scales S.
+    """Check that f_t - y = (I - lr/N J S J')^t (f_0 - y) after t steps, with the learning-rate scales S.
 
     The matrix of J is J.dense().
     """

@@ -1,4 +1,4 @@
-"""Test the laws of finite networks over random convolutional specs, also with BatchNorm (in training or calibrated)."""
+"""Test the laws of finite networks over random convolutional specs, with and without BatchNorm."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def attention(draw: st.DrawFn, channels: int) -> mn.GlobalSelfAttention:
 
 @st.composite
 def networks(draw: st.DrawFn) -> mn.Network:
-    """Draw a network with attention, first or after a convolution, and possibly again in a residual branch."""
+    """Draw a network with attention at the start or after a convolution, and possibly also in a residual branch."""
     shape = draw(st.sampled_from(((1, 2), (4, 3), (2, 3, 2))))
     conv = (mn.Conv1d if len(shape) == 2 else mn.Conv2d)(3, 2)
     layers: list[mn.spec.Layer] = draw(st.sampled_from(([], [conv, mn.Erf()])))
@@ -95,7 +95,7 @@ def test_fast_networks_are_the_layers_as_written(case: Case) -> None:
 
 
 def test_it_computes_what_the_formula_says() -> None:
-    """Compare with attention that is computed head by head and position by position from the named tensors."""
+    """Compare the layer with attention that is computed by loops over heads and positions from the named tensors."""
     layer = mn.GlobalSelfAttention(
         4, heads=2, key_channels=3, value_channels=5, scaling="sqrt", qk_std=2.0, w_std=1.5, b_std=0.3
     )
@@ -162,7 +162,7 @@ def theta_without_values(how: dict[str, Any]) -> tuple[Array, Array]:
 
 
 def check(how: dict[str, Any], members: int, n: int) -> None:
-    """Check that the z-test accepts the right kernels, and rejects those of another qk_std and an incomplete Theta."""
+    """Check that the z-test accepts the right kernels, and rejects another qk_std and a Theta without value weights."""
     samples = combined(members, n, how)
     right, scaled = (an.kernel(spec(8, **both)).both(X) for both in (how, how | {"qk_std": 3 * how.get("qk_std", 1.0)}))
     assert worst(samples, right) <= 1

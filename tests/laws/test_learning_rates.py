@@ -1,4 +1,4 @@
-"""Test how learning-rate scales affect tangent kernels at finite and infinite width, kappa, weight decay and errors.
+"""Test how learning-rate scales affect tangent kernels (finite and infinite width), kappa and weight decay.
 
 `tests/planted/test_planted.py` runs the laws in `tests/kit/learning_rates.py` with the planted errors.
 """
@@ -78,7 +78,7 @@ def test_a_kernel_that_is_no_limit_is_refused(parametrization: Any) -> None:
 
 
 def test_the_share_that_vanishes_left_out() -> None:
-    """If the input layer's exponent c is inf, the layer's learning rate is 0, and the rest of the kernel has a limit.
+    """If c is inf for the input layer, the layer's learning rate is 0, and the kernel of the other layers has a limit.
 
     A network without hidden layers has no width, so no limit is needed.
     """

@@ -29,7 +29,7 @@ Unbroken = Callable[[str], dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def start() -> Start:
-    """Return a function that starts a run in a process, forked from a server that has already imported everything."""
+    """Return a function that starts a run in a process forked from a server that has already imported everything."""
     context: Any = get_context("forkserver")
     context.set_forkserver_preload([long_runs.__name__])
     with pytest.MonkeyPatch.context() as patch:
@@ -48,7 +48,7 @@ def start() -> Start:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Yield a folder, in memory if possible. Data written before a kill remain even if not flushed to disk."""
+    """Yield a folder, in memory if possible. Data written before a kill remain even if they were not flushed."""
     with TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as name:
         yield Path(name)
 
@@ -85,7 +85,7 @@ def wait_for(units: float, folder: Path, at_work: list[Any]) -> None:
 @pytest.mark.parametrize("kind", long_runs.UNITS)
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_at_random_moments(kind: str, kills: int, folder: Path, start: Start, unbroken: Unbroken) -> None:
-    """Each process is killed at a random moment. If the process finishes first, the next run uses a new folder."""
+    """Processes are killed at random moments. If a process finishes before its kill, the next run uses a new folder."""
     want = unbroken(kind)
     folders, killed, rng = [folder / "killed-0"], 0, np.random.default_rng(kills)
     for _ in range(20 * kills):
@@ -114,7 +114,7 @@ def test_killed_at_random_moments(kind: str, kills: int, folder: Path, start: St
 def test_starters_share_the_work(kind: str, starters: int, folder: Path, start: Start, unbroken: Unbroken) -> None:
     """Each unit is computed once, by one of the processes.
 
-    Every process computes at least one unit, because each waits in its first unit until all have begun one.
+    Every process computes at least one unit, because each process waits in its first unit until all have begun a unit.
     """
     shared = folder / "shared"
     together = [start(kind, shared, starters) for _ in range(starters)]
@@ -157,7 +157,7 @@ def test_starters_of_whom_some_are_killed(kind: str, folder: Path, start: Start,
 
 @pytest.fixture
 def full_disk(tmp_path: Path) -> Iterator[Path]:
-    """Mount a file system of 512 KiB in memory and yield the folder. Skip the test if no file system can be mounted."""
+    """Mount a file system of 512 KiB in memory and yield its folder. Skip the test if no file system can be mounted."""
     place, mount = tmp_path / "disk", shutil.which("mount")
     place.mkdir()
     how = [mount or "no mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(place)]

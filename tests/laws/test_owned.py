@@ -1,7 +1,7 @@
 """Test that public objects own their arrays, by overwriting the caller's arrays before use.
 
 An object is made from copies of some arrays. Then every copy is overwritten, and the object is used. The results must
-be as without overwriting. The last test lists callables that, by design, read the caller's data later.
+not depend on the overwriting. The last test lists callables that, by design, read the caller's data later.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def leaves(a: Any) -> Iterator[np.ndarray[Any, Any]]:
 
 
 def stale(case: Case) -> bool:
-    """Return True if overwriting the arrays from which `case` made an object changes the object's results."""
+    """Return True if overwriting the arrays from which `case` makes an object changes the object's results."""
     expected, a = list(leaves(case(arrays())())), arrays()
     use = case(a)
     for array in a.values():
@@ -219,7 +219,7 @@ def test_nothing_is_stale(name: str) -> None:
 
 
 class Borrower:
-    """A negative control, which keeps the caller's array and reads this array later."""
+    """A negative control: it keeps the caller's array and reads the array later."""
 
     def __init__(self, x: Any) -> None:
         self.x = x
@@ -237,5 +237,5 @@ def test_a_borrower_is_found(key: str) -> None:
 
 @pytest.mark.parametrize("function", [mn.train, mn.flow, mn.kernel_flow, mn.kernel_descent, mn.datasets.Dataset])
 def test_what_reads_its_data_while_it_runs_says_so(function: Any) -> None:
-    """Some callables do not copy data, which can be a file or very large. The docstrings of such callables say so."""
+    """Some callables do not copy their data, which can be a file or very large. Their docstrings must say so."""
     assert re.search("read during (the run|use) and not copied", " ".join(function.__doc__.split()))

@@ -21,7 +21,7 @@ def results(J: Any, v: Any, u: Any) -> list[Any]:
 def check_own(model: Any, theta: Any, x: Any, rng: np.random.Generator, spoil: Callable[..., Any] = results) -> None:
     """Check that a model's outputs, jvp, vjp and kernels belong to the caller.
 
-    spoil : replaces `results` in negative controls.
+    spoil : function that replaces `results` in negative controls.
     """
     f0 = model(theta, x)
     f, J = model.linearize(theta, x)

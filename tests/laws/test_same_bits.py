@@ -1,4 +1,4 @@
-"""Test that a kernel has the same bytes in blocks or in one call, in threads or processes, on any number of cores."""
+"""Test that a kernel has the same bytes in blocks and in one call, in threads and processes, on any number of cores."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DTYPES = "float32", "float64"
 
 @pytest.fixture(scope="module", autouse=True)
 def _blas_with_two_threads() -> Iterator[None]:
-    """Set BLAS to two threads in this thread, as a program can. The library's limits must hold in other threads."""
+    """Set BLAS to two threads in this thread, as a user can. The library's limits must also apply in other threads."""
     before = [(library, library.num_threads) for library in blas_libraries()]
     for library, _ in before:
         library.set_num_threads(2)
@@ -40,7 +40,7 @@ def executors() -> Iterator[dict[str, Executor]]:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_rows_in_blocks_of_their_own_size(dtype: str, executors: dict[str, Executor]) -> None:
-    """More than 3,000 rows need several blocks. With another split, the bytes of 25 to 45 % of the entries differed."""
+    """More than 3,000 rows need several blocks. With another split, 25 to 45 % of the entries had different bytes."""
     x = data(dtype, 3100, 5)
     same_bits(an.kernel(DENSE["relu"]), (x,) if dtype == "float32" else (x, x[:300].copy()), executors)
 
@@ -56,7 +56,7 @@ def test_rows_tile_by_tile(name: str, dtype: str, executors: dict[str, Executor]
 
 @pytest.mark.parametrize(("dtype", "alike"), [("float32", True), ("float64", False)])
 def test_rows_by_quadrature(dtype: str, alike: bool, executors: dict[str, Executor]) -> None:
-    """Rows of equal norm share one series of the dual activation. Otherwise, each row has a separate series."""
+    """Rows of equal norm share one series of the dual activation. Rows of unequal norms have separate series."""
     x = data(dtype, 210, 5)
     x = x / np.linalg.norm(x, axis=1, keepdims=True) if alike else x
     with blocks_of_one_tile():
@@ -144,7 +144,7 @@ def test_beside_other_threads_at_work() -> None:
 
 
 def test_whether_numba_is_loaded_makes_no_difference(executors: dict[str, Executor]) -> None:
-    """A kernel of medium size has the same bytes whether Numba is loaded or not."""
+    """A kernel of medium size has the same bytes whether or not Numba is loaded."""
     x = data("float64", 12, 8, 8, 1)
     kernel = an.kernel(IMAGES["pooled"])
     apart = kernel.both(x, executor=executors["processes"])

@@ -155,7 +155,7 @@ def test_cache_slices_cover_the_last_axis() -> None:
 
 
 def test_masked_arrays_are_refused_wherever_data_enters() -> None:
-    """A masked NaN does not appear in sums, so `check_finite` alone would accept it."""
+    """Masked arrays are refused, because sums skip a masked NaN, so `check_finite` would accept it."""
     import analytic as an
     import minintk as mn
 

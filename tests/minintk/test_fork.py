@@ -1,4 +1,4 @@
-"""Test a fork while the pool works: the child can run two items at once, and BLAS regains all threads."""
+"""Test a fork while the pool is working: the child can run two items at once, and BLAS has all its threads again."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SCRIPT = """
 
 
 def outcome(hook: str, seconds: int) -> int:
-    """Return the exit status of the script after `hook`. Two items must meet within `seconds`."""
+    """Return the exit status of the script after `hook`. Two items must overlap within `seconds`."""
     script = textwrap.dedent(hook) + textwrap.dedent(SCRIPT)
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "2"}
     command = [sys.executable, "-c", script, str(seconds)]

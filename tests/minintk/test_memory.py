@@ -33,9 +33,9 @@ V1 = """35 31 0:32 / /sys/fs/cgroup/memory rw shared:9 - cgroup cgroup rw,memory
 
 
 def test_the_least_of_nested_groups_counts(tmp_path: Path) -> None:
-    """The least free memory of nested groups counts. Here, a SLURM job has a memory limit but its step has none.
+    """The smallest free memory of nested groups applies. Here, a SLURM job has a memory limit but its step has none.
 
-    The word "max" means unlimited. Cache that can be dropped does not count as used.
+    The word "max" means unlimited. Page cache that can be dropped does not count as used.
     """
     job = "sys/fs/cgroup/slurm/job_7"
     files = {

@@ -1,4 +1,4 @@
-"""Test progress without a terminal: the time left is printed every ten seconds, and a last line at the end."""
+"""Test progress without a terminal: the time left is printed every ten seconds, and a final line at the end."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_hours_of_work_are_named_once(
 ) -> None:
     """The time left is printed once, after ten seconds, if an hour or more is left.
 
-    The estimate uses the work since the start, without that of an earlier process.
+    The estimate uses only work since the start of this process.
     """
     clock = iter([0.0, 5.0, 20.0, 30.0])
     monkeypatch.setattr(progress, "perf_counter", lambda: next(clock))
@@ -63,7 +63,7 @@ def test_hours_of_work_are_named_once(
 def test_work_without_a_bar_names_its_hours(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The hours are also printed for work that shows no bar and reports fractions of 1."""
+    """The hours are also printed for work that shows no bar and reports its progress in fractions of 1."""
     clock = iter([0.0, 20.0, 40.0])
     monkeypatch.setattr(progress, "perf_counter", lambda: next(clock))
     with progress_of("Cholesky", 1.0, shown=False) as advance:

@@ -149,7 +149,7 @@ def test_bits_at_sizes_of_users(blas: int) -> None:
 
 
 def test_joined_ensembles_do_not_depend_on_it_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Members are distributed over the cores, and the bits of members do not depend on the number of threads."""
+    """Members are distributed over the cores, and their bits do not depend on the number of threads."""
     net = mn.Network(mn.Sequential(mn.Dense(300), mn.ReLU(), mn.Dense(2)), (400,))
     theta, x = net.init(np.random.default_rng(0), ensemble=6), np.random.default_rng(1).standard_normal((40, 400))
     monkeypatch.setattr(thresholds.THRESHOLDS, "ensemble_bytes", 2**20)

@@ -19,7 +19,7 @@ from minintk.threads import parallel, single_threaded_blas
 
 
 def blas_threads() -> set[int]:
-    """Return thread counts of the BLAS libraries that the pool knows.
+    """Return the thread counts of the BLAS libraries that the pool knows.
 
     SciPy's own library, which is loaded later, is unknown to the pool.
     """
@@ -138,7 +138,7 @@ def item_0_is_taken(two_cores: None, monkeypatch: pytest.MonkeyPatch) -> threadi
 
 
 def test_the_error_of_the_earliest_item_is_raised(item_0_is_taken: threading.Event) -> None:
-    """The message of an error names the same item, whichever thread took it and failed first."""
+    """The error of the earliest item is raised, even if a later item fails first."""
     failed = threading.Event()
 
     def work(i: int) -> None:
@@ -168,7 +168,7 @@ def test_an_interrupt_is_raised_before_errors_of_items(item_0_is_taken: threadin
 
 
 def test_a_pool_inside_the_pool_is_a_plain_loop(two_cores: None) -> None:
-    """A call of `parallel` inside the pool would wait for itself, so it runs as a plain loop."""
+    """A call of `parallel` inside the pool could wait for itself, so it runs as a plain loop."""
 
     def outer(i: int) -> list[int]:
         return parallel(lambda _: threading.get_ident(), range(3))
@@ -203,7 +203,7 @@ def test_blas_has_one_thread_inside_and_its_own_again_afterwards(two_cores: None
 
 
 def test_callers_that_overlap_leave_blas_as_it_was(two_cores: None) -> None:
-    """Callers in several threads may leave the limit's block in any order. The limit ends when the last one leaves."""
+    """Callers may leave `single_threaded_blas` in any order. The limit ends when the last caller leaves."""
     before, entered, leave = blas_threads(), threading.Event(), threading.Event()
 
     def other() -> None:
@@ -253,7 +253,7 @@ def test_blas_is_given_back_although_a_frame_is_kept() -> None:
 
 
 def test_many_threads_hold_blas_and_give_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads that limit BLAS always see one BLAS thread, without a lock. In the end BLAS has all threads again."""
+    """Threads that limit BLAS always see one BLAS thread, without a lock. In the end, BLAS has all its threads."""
     monkeypatch.setattr(threads, "PATIENCE", 60.0)  # even if a thread that restores is paused for long
     wrong = list[set[int]]()
 
@@ -280,7 +280,7 @@ def test_many_threads_hold_blas_and_give_it_back(monkeypatch: pytest.MonkeyPatch
 
 
 def test_without_patience_a_thread_inside_would_see_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative control: a thread enters while another thread is paused in the middle of restoring BLAS's threads."""
+    """Negative control: with PATIENCE = 0, a thread that enters while another restores BLAS sees several threads."""
     restores, inside, right = threading.Event(), threading.Event(), threads.set_threads
 
     def paused(library: Any, count: int) -> None:
@@ -306,7 +306,7 @@ def test_without_patience_a_thread_inside_would_see_more(monkeypatch: pytest.Mon
 
 
 def test_of_threads_that_start_at_once_one_stays() -> None:
-    """Two threads register before either counts the threads, and one leaves slowly. One of the two stays."""
+    """If two threads register before either counts the threads, one of them stays and does the job."""
     both, pool, job = threading.Barrier(3, timeout=60), threads._Pool(), threads._Job(abs, [-1])
 
     class Slow(deque[int]):

@@ -1,4 +1,4 @@
-"""Test `undisturbed`: a signal handler finds no half-loaded module, and interrupted imports and compilers go on."""
+"""Test `undisturbed`: signal handlers find no half-loaded module, and interrupted imports and compilations continue."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@
     python3 make.py mutants --modules "analytic/images/*" --sample 20 --again
 
 Mutants are written to a copy of the last commit under `.mutants/`, never to the checkout.  Only tests that call the
-changed function run: first the tests in its module's test file, then quick tests in all files. With `--whole`, all
-other tests also run against a mutant that survives these, which can take an hour per survivor. One run of the suite
+changed function run: first the tests in its module's test file, then quick tests in other files. With `--whole`, all
+other tests also run against a mutant that survives them, which can take an hour per survivor. One run of the suite
 records which test calls which function. Later runs reuse this record (`--map` renews it).
 
 Verdicts are appended to `.mutants/results.jsonl`, so that a stopped run can resume. Use `--again` to test survivors
@@ -103,7 +103,7 @@ class Copy:
         self.reached: dict[str, dict[str, Any]] = {}
 
     def fill(self, revision: str = "HEAD") -> str:
-        """Copy a commit unless the folder already contains the commit, and return the abbreviated hash."""
+        """Copy a commit unless the folder already contains it, and return the abbreviated hash."""
         commit = subprocess.check_output(["git", "rev-parse", "--short", revision], cwd=ROOT, text=True).strip()
         stamp = self.folder / "commit"
         if not stamp.exists() or stamp.read_text() != commit:
@@ -218,7 +218,7 @@ class Copy:
         return Verdict(mutation.key, status, f"{name}: {by}" if by else "", round(time.monotonic() - started, 1))
 
     def innocent(self, verdicts: list[Verdict]) -> set[str]:
-        """Return the tests that failed for a mutant but also fail without one, and therefore prove nothing."""
+        """Return the tests that failed for a mutant but also fail without a mutant, and therefore prove nothing."""
         killers = {verdict.by.partition(": ")[2] for verdict in verdicts if verdict.status == "killed"}
         found: set[str] = set()
         while True:
@@ -279,7 +279,7 @@ def say(text: str) -> None:
 
 
 def modules(tree: Path, globs: list[str]) -> list[str]:
-    """Return the numerical modules of a tree that match one of the patterns, or all if there are none."""
+    """Return the numerical modules of a tree that match one of the patterns, or all if no patterns are given."""
 
     def one_of(name: str, patterns: Iterable[str]) -> bool:
         return any(fnmatch(name, pattern) for pattern in patterns)
@@ -315,12 +315,12 @@ def equivalent() -> dict[str, str]:
 
 
 def room(path: str) -> str:
-    """Return the folder of a module, or the name of a module in a package's top folder, for the table."""
+    """Return the row of a module in the table: its folder, or its name if it is in a package's top folder."""
     return Path(path).parent.as_posix() if path.count("/") > 1 else path.removesuffix(".py")
 
 
 def table(verdicts: list[Verdict]) -> str:
-    """Return a table with the numbers of killed, too slow, equivalent and surviving mutants in each folder."""
+    """Return a table of the numbers of killed, timed-out, equivalent and surviving mutants in each folder."""
     statuses = ("killed", "timeout", "equivalent", "survived")
     rows: dict[str, Counter[str]] = {}
     for verdict in verdicts:

@@ -56,7 +56,7 @@ class Mutation:
 
     @property
     def key(self) -> str:
-        """Return a name of the mutation that does not depend on line numbers."""
+        """Return a name for the mutation that does not depend on line numbers."""
         after = " ".join(self.after.split())
         return f"{self.path}::{self.scope} [{self.kind}] {self.before} -> {after} #{self.which}"
 
@@ -103,7 +103,7 @@ def valid(mutation: Mutation, source: bytes) -> bool:
 
 
 def lengths_to_find(call: ast.AST) -> Iterator[ast.expr]:
-    """Yield the 1 of each -1 in a.reshape((2, -1)). NumPy infers any negative length, so mutants are equivalent."""
+    """Yield the 1 of each -1 in a.reshape((2, -1)). NumPy infers all negative lengths, so mutants are equivalent."""
     if not isinstance(call, ast.Call) or getattr(call.func, "attr", "") != "reshape":
         return
     lengths = list(call.args)
@@ -118,7 +118,7 @@ def lengths_to_find(call: ast.AST) -> Iterator[ast.expr]:
 
 
 def places(node: ast.AST, scope: str) -> Iterator[tuple[str, ast.expr | ast.stmt]]:
-    """Yield the expressions and statements that can be changed, each with the scope around."""
+    """Yield (scope, node) for each expression or statement that can be changed."""
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns", "decorator_list", "type_params", "bases"):
             continue
@@ -196,7 +196,7 @@ def of_two(sign: str, left: str, right: str, node: ast.BinOp) -> Changes:
 
 
 def of_comparison(left: ast.expr, ops: list[ast.cmpop], rest: list[ast.expr], text: TextOf) -> Changes:
-    """Yield versions of a chained comparison in which one comparison is weakened, strengthened or negated."""
+    """Yield versions of a (chained) comparison in which one operator is weakened, strengthened or negated."""
     parts = [text(left), *(text(part) for part in rest)]
     for i, op in enumerate(ops):
         signs = [SIGNS[type(o)] for o in ops]

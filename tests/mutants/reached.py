@@ -26,7 +26,7 @@ reached: set[tuple[str, str]] = set()
 
 
 def follow(frame: FrameType, event: str, argument: object) -> None:
-    """Record the function that is called. Returning None prevents the tracing of its lines."""
+    """Record the function that is called, and return None, so that its lines are not traced."""
     code = frame.f_code
     if code.co_filename.startswith(HOMES):
         reached.add((code.co_filename, code.co_qualname))
@@ -63,7 +63,7 @@ def pytest_sessionfinish() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the requested tests in their order, and tests of the files `young` that the map does not contain."""
+    """Keep the requested tests in the given order, and tests in the files `young` that the map does not contain."""
     if not ONLY:
         return
     asked = json.loads(Path(ONLY).read_text(encoding="utf-8"))

@@ -114,7 +114,7 @@ def test_a_key_stays_where_lines_are_added_above_and_tells_mutants_apart() -> No
 
 
 def test_compiled_code_meets_the_tests_of_its_file(copy: Copy) -> None:
-    """For mutants of compiled code, which is not traced, the tests in the module's test file run."""
+    """For mutants of compiled code, which cannot be traced, the tests in the module's test file run."""
     names = [f"tests/{name}::test" for name in ("minintk/fast/test_toy.py", "test_other.py")]
     copy.reached = {name: {"seconds": 0.1, "passed": True, "reached": []} for name in names}
     assert copy.tests(one("operator", "done += 1"))["own"] == names[:1]
@@ -122,7 +122,7 @@ def test_compiled_code_meets_the_tests_of_its_file(copy: Copy) -> None:
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Copy:
-    """Return a copy of a package with one module and one test file, and the map of the tests."""
+    """Return a `Copy` of a package with one module, its test file and another test."""
     made = Copy(tmp_path)
     for name, text in {
         "minintk/__init__.py": "",

@@ -55,7 +55,7 @@ def plain(value: Any) -> Any:
 
 
 def shown(name: str, x1: Any, x2: Any) -> Any:
-    """Return a placeholder (zeros or a shape) for the attribute `name` of a kernel, or None for other attributes."""
+    """Return a placeholder (zeros or a shape) for the attribute `name` of a kernel, or None if the name is unknown."""
     n, m = (np.shape(x)[0] if np.ndim(x) else 1 for x in (x1, x1 if x2 is None else x2))
     found = {"nngp": (n, m), "ntk": (n, m), "cov1": (n,), "cov2": (m,)}
     return {"shape1": (n, 10), "shape2": (m, 10)}.get(name) or (np.zeros(found[name]) if name in found else None)
@@ -160,7 +160,7 @@ def run(checkout: str, modules: list[str], stax: Any, nt: Any, jax: Any) -> None
 
 
 def run_module(module: str) -> None:
-    """Run up to MOST parametrisations of each test in a module."""
+    """Run up to MOST parameter sets of each test in a module."""
     global test_now
     importlib = __import__("importlib")
     importlib.import_module("tests.test_utils").skip_test = lambda *rest, **kw: None

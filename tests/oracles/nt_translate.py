@@ -43,7 +43,7 @@ class Unsaid(Exception):
 
 
 def letters(network: Json, rank: int) -> str:
-    """Return the order of the input axes, e.g. "NHWC", from the first convolution, or the rank and the Dense layers."""
+    """Return the order of the input axes, e.g. "NHWC", by the first convolution or else the rank and Dense layers."""
 
     def first(one: Json) -> str:
         if one["layer"].startswith("Conv") and one.get("dimension_numbers"):
@@ -76,7 +76,7 @@ def number(value: Any, default: float = 0.0) -> float:
 
 
 class Translation:
-    """The translation of one network. It keeps the parametrizations found so far, and the signal's axes and shape."""
+    """The translation of one network. It stores the parametrizations found and the signal's axes and shape."""
 
     def __init__(self, axes: str, shape: tuple[int, ...]) -> None:
         self.axes, self.shape = axes, shape
@@ -102,7 +102,7 @@ class Translation:
         return found
 
     def branches(self, parts: list[Json], join: Json) -> Any:
-        """Return Sum, Product or Concat of branches."""
+        """Return the Sum, Product or Concat of the translated branches."""
         axes, shape, found = self.axes, self.shape, list[Any]()
         for part in parts:
             self.axes, self.shape = axes, shape
@@ -115,7 +115,7 @@ class Translation:
         return {"FanInSum": mn.Sum, "FanInProd": mn.Product, "FanInConcat": mn.Concat}[join["layer"]](*found)
 
     def weights(self, one: Json) -> Json:
-        """Return the arguments of a layer for its weights: w_std, b_std and, for biases that start at 0, b_init."""
+        """Return the arguments that set a layer's weights: w_std, b_std and, for biases that start at 0, b_init."""
         self.parametrizations.add(one.get("parameterization", "ntk"))
         bias, scale = one.get("b_std"), number(one.get("W_std"), 1.0)
         if bias is not None and number(bias) == 0 and one.get("parameterization") == "standard":

@@ -1,4 +1,4 @@
-"""Compare kernels with those in neural-tangents' own tests (see nt_cases.py, nt_record.py, nt_translate.py)."""
+"""Compare kernels with those of neural-tangents' own tests (see nt_cases.py, nt_record.py and nt_translate.py)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Test networks against HIPS autograd, applied to the same networks written from their formulas.
+"""Compare networks with HIPS autograd, applied to the same networks written from their formulas.
 
 The oracle uses nothing of minintk except the names and shapes of the tensors. It receives theta as a dictionary of
-tensors. Every derivative of autograd is compared with minintk's hand-written derivative, to TOLERANCE.
+tensors. Every derivative by autograd is compared with minintk's hand-written derivative, to TOLERANCE.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TOLERANCE = 1e-12
 
 @dataclass(frozen=True)
 class Oracle:
-    """A spec, and the same network as a function f(tensors, x), written from the formula."""
+    """A spec, and the same network as a function f(tensors, x) written from its formula."""
 
     spec: mn.Sequential
     shape: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Print the sheet of planted errors. Each error replaces a formula by a wrong one, on which a law must fail.
+"""Print the sheet of planted errors. Each error replaces a formula with a wrong formula, so a law must fail.
 
     python -m tests.planted.planted           prints the sheet, docs/planted-errors.md
 
@@ -47,7 +47,7 @@ In `tests/planted/`, `planted_f*.py`, `planted_gate.py`, `planted_infinite.py`, 
 
 
 def caught(case: Planted) -> str | None:
-    """Return the first line of the law's error message with the error planted, or None if the law passed."""
+    """Plant the error, and return the first line of the law's error message, or None if the law passed."""
     with pytest.MonkeyPatch.context() as patch:
         case.plant(patch)
         try:

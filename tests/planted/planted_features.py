@@ -46,7 +46,7 @@ def _(patch: Patch) -> None:
 
 
 def answered(known: Callable[[DeferredGaussian], int]) -> Callable[[Patch], None]:
-    """Plant a product W' u that is consistent only with the first known(W) products W v."""
+    """Plant an error: a product W' u is consistent with only the first known(W) of the products W v."""
 
     def transposed_times(self: DeferredGaussian, u: Array) -> Array:
         m = known(self)

@@ -207,7 +207,7 @@ def _(patch: Patch) -> None:
 
 
 def optimizer(patch: Patch, velocity: Callable[..., Array]) -> None:
-    """Plant v <- velocity(v, g, theta, momentum, weight_decay) in SGD."""
+    """Plant the rule v <- velocity(v, g, theta, momentum, weight_decay) in SGD."""
 
     def step(self: mn.SGD, theta: Array, g: Array, v: Array, scales: Any) -> None:
         s = np.ones_like(theta) if scales is None else scales
@@ -432,7 +432,7 @@ def _(patch: Patch) -> None:
 
 
 def forgets(*names: str) -> Callable[[Patch], None]:
-    """Plant pickles that contain the default values of the attributes `names`, taken from a new network."""
+    """Plant an error: pickles contain default values of the attributes `names`, taken from a new network."""
 
     def plant(patch: Patch) -> None:
         right, new = mn.Network.__getstate__, vars(mn.Network(mn.Dense(1), (1,)))

@@ -17,7 +17,7 @@ from tests.planted.planting import planted
 
 
 def inside_a_tile(patch: Patch) -> None:
-    """Plant blocks with one row too many, so that blocks end inside a tile."""
+    """Plant an error: blocks have one row too many, so they end inside a tile."""
     right = streaming.block_size
     patch.setattr(streaming, "block_size", lambda *how: right(*how) + 1)
 

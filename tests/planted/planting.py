@@ -43,7 +43,7 @@ def change_gradient(patch: Patch, kind: type[Any], wrong: Callable[[Any, Array, 
 
 
 def weights_by(patch: Patch, kind: type[Any], parameters: Callable[[Any], Any]) -> None:
-    """Plant the gradient dW without the multiplier of the weights.
+    """Plant an error: the gradient dW lacks the multiplier of the weights.
 
     parameters : function that returns the parameters of a Jacobian of class `kind`.
     """
@@ -55,7 +55,7 @@ def weights_by(patch: Patch, kind: type[Any], parameters: Callable[[Any], Any]) 
 
 
 def bias_by(patch: Patch, kind: type[Any], parameters: Callable[[Any], Any], factor: float) -> None:
-    """Plant a gradient of the bias that is multiplied by a wrong factor."""
+    """Plant an error: the gradient of the bias is multiplied by a wrong factor."""
 
     def wrong(J: Any, u: Array, dw: Any) -> None:
         if parameters(J).b is not None:
@@ -70,7 +70,7 @@ def with_parameters(J: Any, **wrong: Any) -> Any:
 
 
 def without_weights(patch: Patch, kind: type[Any]) -> None:
-    """Plant a jvp that omits the term with the change dW of the weights."""
+    """Plant an error: jvp omits the term with the change dW of the weights."""
     right = kind.jvp
 
     def jvp(self: Any, dw: Any, dx: Any) -> Any:
@@ -81,7 +81,7 @@ def without_weights(patch: Patch, kind: type[Any]) -> None:
 
 
 def multiplier_twice(patch: Patch, bound: type[Any]) -> None:
-    """Plant m^2 for the multiplier m in jvp, vjp and gram. Only a comparison with the outputs detects m^2."""
+    """Plant m^2 in place of the multiplier m in jvp, vjp and gram. Only a comparison with the outputs detects m^2."""
     right = bound.__call__
 
     def call(self: Any, w: Any, x: Array) -> Any:
@@ -103,7 +103,7 @@ def first_members_weights(patch: Patch, bound: type[Any]) -> None:
 
 
 def gram_with(patch: Patch, kind: type[Any], wrong: Callable[[Any], dict[str, Any]]) -> None:
-    """Plant other parameters in the gram of a kind of layer. wrong(parameters) returns {name: changed parameter}."""
+    """Plant wrong parameters in `gram` of a kind of layer. wrong(parameters) returns {name: changed parameter}."""
     right = kind.gram
 
     def gram(self: Any, u: Array, other: Any, v: Array, kernel: Any) -> Any:

@@ -28,7 +28,7 @@ CELL = re.compile(r"^```\{code-cell\}.*\n((?::.*\n)*)((?s:.*?))^```$", re.M)
 
 
 def refuse(event: str, arguments: tuple[Any, ...]) -> None:
-    """Count the request and raise OSError if an audit event announces a new process or a mapped file."""
+    """Count the request and raise OSError if an audit event reports a new process or a mapped file."""
     if event in ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "os.exec", "os.spawn"):
         ASKED["processes"] += 1
         raise OSError(errno.ENOSYS, "this system does not support processes")

@@ -3,8 +3,8 @@
     python -m tests.project.claims             fails if a sentence is not in claims.toml, or an entry's sentence is gone
     python -m tests.project.claims --update    enters new sentences as open, and drops entries without a sentence
 
-In an entry `sentence = evidence`, evidence is one or more of "tests/...py::name" and "python3 make.py ..." with ", " in
-between, or one of `KINDS` if the sentence claims nothing about this library.  Evidence that begins with "open" fails.
+In an entry `sentence = evidence`, evidence is one or more of "tests/...py::name" and "python3 make.py ...", joined by
+", ", or one of `KINDS` if the sentence claims nothing about this library.  Evidence that begins with "open" fails.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def claims(name: str, text: str) -> Iterator[str]:
 
 
 def fault(evidence: str) -> str:
-    """Describe the fault of an entry's evidence; return "" if it is a kind or names existing tests and commands."""
+    """Return the fault of an entry's evidence, or "" if it is a kind or names existing tests and commands."""
     for one in () if evidence in KINDS else re.split(r", (?=tests/|python3 )", evidence):
         (path, _, test), words = one.partition("::"), one.split()
         run, at = one.startswith("python3 make.py ") and words[2] in COMMANDS, ROOT / path

@@ -42,7 +42,7 @@ QUIETLY = "-p", "no:cacheprovider", "--ignore=tests/device"
 
 
 def deleted(names: list[str]) -> list[str]:
-    """Return the folders of the satellites `names` and of satellites that depend on these."""
+    """Return the folders of the satellites `names` and of the satellites that need them."""
     gone = names + [NEEDED_BY[name] for name in names if name in NEEDED_BY]
     return [folder for name in gone for folder in SATELLITES[name]]
 

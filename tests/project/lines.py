@@ -1,4 +1,4 @@
-"""Count the lines of code, docstrings and comments, and the blank lines, of each circle and room of both packages.
+"""Count lines of code, docstrings, comments and blank lines by circle (core or satellite) and room (folder or file).
 
 python3 make.py python tests/project/lines.py
 """
@@ -34,7 +34,7 @@ DEBT: dict[str, int] = {}
 
 
 def kinds(text: str) -> Counter[str]:
-    """Count the lines of a file by kind. A line with code and a comment counts as code."""
+    """Count the lines of a file by kind. A line with both code and a comment counts as code."""
     lines = text.splitlines()
     found = dict.fromkeys(range(1, len(lines) + 1), "code")
     for node in ast.walk(ast.parse(text)):
@@ -49,7 +49,7 @@ def kinds(text: str) -> Counter[str]:
 
 
 def circle(path: str) -> str:
-    """Return the circle that contains a file: a satellite or the core."""
+    """Return the circle of a file: the name of its satellite, or "core"."""
     for name, folders in SATELLITES.items():
         if path.startswith(tuple(f"{folder}/" for folder in folders)):
             return name

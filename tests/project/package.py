@@ -1,6 +1,6 @@
 """Build the wheel and the sdist, and test the wheel in new environments: `python3 make.py package [--only 3.12]`.
 
-Both are written to dist/.  A wheel built from the sdist must contain the same files as the wheel.  For each Python of
+Both are written to dist/.  A wheel built from the sdist must contain the same files as the wheel.  For each Python in
 PYTHONS on the PATH, the wheel with the extra `test` is installed into a new environment.  There, `minintk doctor` and
 the tests in TESTS run outside the checkout.  The exit status is 1 if anything fails.
 """
@@ -53,7 +53,7 @@ def build(place: Path) -> tuple[Path, Path]:
 
 
 def pythons(only: list[str] | None) -> Iterator[tuple[str, str]]:
-    """Yield (version, path) of each requested Python that is on the PATH and runs. Print the versions that do not."""
+    """Yield (version, path) of each requested Python that is on the PATH and runs. Print the other versions."""
     for version in only or PYTHONS:
         path = shutil.which(f"python{version}")
         if path and subprocess.run([path, "-c", ""], capture_output=True, check=False).returncode == 0:

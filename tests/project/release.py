@@ -111,7 +111,7 @@ def program(text: str) -> str:
 
 
 def outline(node: object) -> str:
-    """Return a syntax tree as text, the same in each version of Python. The text of `ast.dump` changed in 3.13."""
+    """Return a syntax tree as text that is equal in all versions of Python. The text of `ast.dump` changed in 3.13."""
     if isinstance(node, ast.AST):
         fields = ((name, value) for name, value in ast.iter_fields(node) if value is not None and value != [])
         return f"{type(node).__name__}({', '.join(f'{name}={outline(value)}' for name, value in fields)})"
@@ -136,7 +136,7 @@ def files_hash(row: str) -> str:
 
 
 def python_of(row: str) -> str | None:
-    """Return the path of the Python that runs a row, or None if this Python is neither on the PATH nor in pyenv."""
+    """Return the path of the Python that runs a row, or None if it is neither on the PATH nor in pyenv."""
     if (found := re.search(r"\d\.\d+$", row)) is None:
         return sys.executable if os.environ.get("VIRTUAL_ENV") is None else shutil.which("python3")
     folders = [None, *map(str, Path.home().glob(f".pyenv/versions/{found[0]}.*/bin"))]
@@ -187,7 +187,7 @@ def table(found: dict[str, Record]) -> str:
 
 
 def main() -> int:
-    """Run each requested row unless its record is green and current; print the table, and return the exit status."""
+    """Run each requested row unless its record is green and current. Write the table, and return the exit status."""
     parser = argparse.ArgumentParser(prog="make.py release-check", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rows", default="", metavar="PATTERN", help="rows whose names match")
     parser.add_argument("--again", action="store_true", help="also those that are green on this commit")

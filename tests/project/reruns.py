@@ -20,14 +20,14 @@ Case = tuple[dict[str, Any], Callable[[Found], None], Found]
 
 
 def importable(monkeypatch: pytest.MonkeyPatch, *shared: str) -> None:
-    """Make the modules of examples/ importable, as for scripts. shared : modules that the scripts import."""
+    """Make the modules of examples/ importable, as they are for scripts. shared : names of modules to import."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
     for name in shared:
         monkeypatch.setitem(sys.modules, name, importlib.import_module(name))
 
 
 def scripts(papers: Mapping[str, Any], long: set[str]) -> list[Any]:
-    """Return the scripts for parametrize. The scripts in `long` take more than a few seconds and are marked slow."""
+    """Return the scripts as pytest parameters. Scripts in `long` take more than a few seconds and are marked slow."""
     assert long <= set(papers)
     return [pytest.param(name, marks=pytest.mark.slow if name in long else ()) for name in sorted(papers)]
 
@@ -35,7 +35,7 @@ def scripts(papers: Mapping[str, Any], long: set[str]) -> list[Any]:
 def check_script(name: str, case: Case, folder: Path) -> None:
     """Run a script at reduced size, and assert that the results pass the check.
 
-    The figure and the results must be in the folder, and the check must fail on the wrong results.
+    The figure and the results must be in the folder, and the check must fail on `wrong` results.
     """
     arguments, check, wrong = case
     setting = importlib.import_module("common").Setting(name, folder)
@@ -48,7 +48,7 @@ def check_script(name: str, case: Case, folder: Path) -> None:
 
 
 def on_standin(monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> list[int]:
-    """Make `placed` of these modules move arrays to the strict stand-in. Return a list that grows at each call."""
+    """Make `placed` in these modules move arrays to the strict stand-in. Return a list that grows at each call."""
     moved: list[int] = []
 
     def placed(*arrays: Any) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Test that the examples in docs/reference/extending.md obey their classes' laws, and that wrong variants do not."""
+"""Test that examples in docs/reference/extending.md obey the laws of their kinds, and that wrong variants do not."""
 
 from __future__ import annotations
 

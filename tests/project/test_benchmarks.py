@@ -69,7 +69,7 @@ def test_a_limit_is_the_longest_part_at_the_rate_of_the_rows_precision(benchmark
 
 
 def test_an_interval_holds_the_median_of_a_lopsided_law_as_often_as_it_says(benchmarks: Any) -> None:
-    """Check how often intervals cover 1, the median of e^z, for 5 and 15 rounds. Narrower intervals must fail."""
+    """Check how often intervals miss 1, the median of e^z, for 5 and 15 rounds. Narrower intervals must fail."""
     rng, runs = np.random.default_rng(0), 4000
     for rounds, k, misses in ((5, 1, 2 / 2**5), (15, 4, 2 * 576 / 2**15)):
         ratios = np.exp(rng.standard_normal((runs, rounds)))
@@ -98,7 +98,7 @@ def test_a_report_replaces_its_processors_part_alone(benchmarks: Any) -> None:
 
 
 def test_networks_are_the_same_to_minintk(benchmarks: Any) -> None:
-    """minintk's weights have the names and shapes that `trace` yields. AlexNet has the published number of weights."""
+    """minintk's weights have the names and shapes that `trace` yields. AlexNet has as many parameters as published."""
     networks = benchmarks("networks")
     cases = (
         (networks.mlp(5, 3), (7,), True), (networks.lenet(1), (28, 28, 1), True),
@@ -148,7 +148,7 @@ def test_references_of_kernels_are_right(benchmarks: Any, activation: str, monke
 
 
 def test_levels_of_pooled_runs(benchmarks: Any) -> None:
-    """Pool 30 runs. In one run, one of the two right rows fails. In another run, the control is not refused."""
+    """Check the report on 30 runs. One has a false alarm in a right row, and another does not refuse the control."""
     levels = benchmarks("levels")
 
     def line(right: str, control: str) -> dict[str, Any]:
@@ -182,7 +182,7 @@ def times(text: str) -> list[float]:
 
 
 def quoted(row: str, tables: list[str]) -> bool:
-    """Return True if a results table has both times of a README row to 1.5 %, and their ratio is the row's to 3 %."""
+    """Return True if a table has both times of a README row to 1.5 %, and their ratio is the row's ratio to 3 %."""
     ours, peer, ratio = row.strip("|").split("|")[1:]
     one, two = times(ours)[0], times(peer)[0]
     sides = [re.findall(r"(?m)^\| (.+?) +\|(.*)\|$", table) for table in tables]

@@ -68,7 +68,7 @@ print(run.history.last)
 
 
 def printed(*paths: Path) -> list[str]:
-    """Run files as in a browser, and return the lines that the files print. Raise AssertionError if a file fails.
+    """Run files as in a browser, and return the printed lines. Raise AssertionError if a file fails.
 
     The last line contains the numbers of threads, processes and maps that the files requested.
     """
@@ -92,7 +92,7 @@ def written(folder: Path, code: str) -> Path:
 
 
 def test_thirty_lines(tmp_path: Path) -> None:
-    """As in a browser, the README's code prints the output shown there, up to one unit in each number's last digit."""
+    """As in a browser, README.md's code prints the output that it shows, up to one unit in each number's last digit."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     code, shown = (text.split(f"```{kind}\n")[1].split("```")[0] for kind in ("python", "text"))
     said = printed(written(tmp_path, code))[:-1]

@@ -1,4 +1,4 @@
-"""Test that tests of the core use no name of a satellite, since they also run without satellites."""
+"""Test that tests of the core use no names of satellites, because they also run without satellites."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GUARDED = {"tests/kit/interrupted_sweep.py", "tests/kit/laws.py", "tests/laws/te
 
 
 def names_of_satellites() -> set[str]:
-    """Return the public names whose modules are satellites, e.g. "an.critical"."""
+    """Return the public names whose modules belong to satellites, e.g. "an.critical"."""
     found = set()
     for short, package in (("mn", "minintk"), ("an", "analytic")):
         nodes = ast.parse((ROOT / package / "__init__.pyi").read_text(encoding="utf-8")).body
@@ -27,13 +27,13 @@ def names_of_satellites() -> set[str]:
 
 
 def used(text: str) -> set[str]:
-    """Return the attributes of names in a program, e.g. "an.critical"."""
+    """Return the attribute accesses on plain names in a program, e.g. "an.critical"."""
     nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute)]
     return {f"{node.value.id}.{node.attr}" for node in nodes if isinstance(node.value, ast.Name)}
 
 
 def core_tests() -> list[Path]:
-    """Return the files under tests/ that stay when all satellites are deleted."""
+    """Return the files under tests/ that remain if all satellites are deleted."""
     gone = tuple(f"tests/{folder}" for folder in FOLDERS) + tuple(f"{folder}/" for folder in (*WHOLE, "tests/device"))
     out = left_out(ROOT, [folder.rstrip("/") for folder in FOLDERS])
     return [

@@ -103,7 +103,7 @@ def check_backprop(found: dict[str, float]) -> None:
 def check_authors(found: dict[str, float]) -> None:
     """Check that each accuracy exceeds chance by more than 3 standard errors.
 
-    The mean of the networks may differ from the NTK's prediction by its scatter and by a term of order 1 / width.
+    The networks' mean may differ from the NTK's prediction by the scatter and by a term of order 1 / width.
     """
     for name in ("NNGP", "NTK", "networks"):
         assert found[f"{name}, 80"] - 3 / 1.96 * found[f"{name}, 80 ±"] > 0.5
@@ -142,9 +142,9 @@ def kernels_by_hand(x: Array, images: Array, depth: int) -> dict[str, Array]:
 
 
 def check_regression(found: dict[str, float]) -> None:
-    """Recompute the errors for 20 images by `kernels_by_hand`. With 120 images, every accuracy exceeds .9.
+    """Recompute the errors for 20 images with `kernels_by_hand`. With 120 images, every accuracy exceeds .9.
 
-    The four recomputed errors differ by more than .15 %. The example's errors, in float32, equal them to .01 %.
+    The four recomputed errors differ by over .15 %. The example's float32 errors equal the recomputed errors to .01 %.
     """
     train, test = load("cnn_kernel_regression").data("digits", None, 120, 60, 0)
     x, x_test = (part.x[..., 0].astype(np.float64) for part in (train[:20], test))
@@ -227,7 +227,7 @@ def check_catapult(found: dict[str, float]) -> None:
 
 
 def check_edge(found: dict[str, float]) -> None:
-    """Check that lr x sharpness is near 2 in the last half. In the third run, the sharpness is still rising."""
+    """Check that lr x sharpness is near 2 in the last half of three runs. In the third, sharpness is still rising."""
     for fraction, least in ((1.5, 1.9), (2, 1.9), (3, 1.2)):
         name = f"lr = 2 / ({fraction} s)"
         assert found[f"{name}: at the start"] < 1.4
@@ -237,7 +237,7 @@ def check_edge(found: dict[str, float]) -> None:
 
 
 def check_hierarchy(found: dict[str, float]) -> None:
-    """Check the slopes -1 (frozen, + O3) and -2 (+ O4) up to the intervals plus .2. ReLU's slopes are all -.75."""
+    """Check the slopes -1 (frozen, + O3) and -2 (+ O4), and -.75 for ReLU, up to the intervals plus .2."""
     for phi, powers in {"tanh": (-1, -1, -2), "erf": (-1, -1, -2), "ReLU": (-0.75, -0.75, -0.75)}.items():
         for order, power in zip(("frozen kernel", "+ O3", "+ O3 + O4"), powers, strict=True):
             for what in ("kernel", "outputs"):
@@ -274,7 +274,7 @@ def check_finite_width(found: dict[str, float]) -> None:
 
 
 def check_laziness(found: dict[str, float]) -> None:
-    """Check exponents of kappa (NTK -.42, mean field .08) and kernel movement (-1, 0), to .15 plus twice the error."""
+    """Check exponents of kappa (NTK -.42, mean field .08) and of kernel movement (-1 and 0) to .15 plus two errors."""
     for what, (ntk, free) in {"kappa": (-0.42, 0.08), "kernel movement": (-1.0, 0.0)}.items():
         for scaling, theory in (("NTK", ntk), ("mean field", free)):
             name = f"{what}, 2 layers, {scaling}"
@@ -282,7 +282,7 @@ def check_laziness(found: dict[str, float]) -> None:
 
 
 def check_rates(found: dict[str, float]) -> None:
-    """Check that J S J' predicts a step up to second order in lr, and that J J' is wrong by a power of n.
+    """Check that J S J' predicts a step up to second order in lr. J J' is wrong by a power of n in muP and mean field.
 
     Kappa scales as in `laziness`.
     """
@@ -301,7 +301,7 @@ def check_rates(found: dict[str, float]) -> None:
 def check_path(found: dict[str, float]) -> None:
     """Check that at s = 100 the kernel moves by less than a tenth of its size.
 
-    At s = .1 it moves by more than ten times its size and aligns with the labels.
+    At s = .1, the kernel moves by more than ten times its size and aligns with the labels.
     """
     assert found["lazy: movement"] < 0.1 < 10 < found["feature: movement"]
     assert found["feature: overlap"] < 0.9 < 0.98 < found["lazy: overlap"]
@@ -332,7 +332,7 @@ def check_pooling(found: dict[str, Any]) -> None:
 
 
 def test_mirrored_images_need_no_larger_system() -> None:
-    """The outputs equal those of a regression on images and mirror images, a system of twice the size."""
+    """The outputs equal those of a regression on images and their mirror images, a system of twice the size."""
     example: Any = importlib.import_module("examples.local_pooling")
     one, two = example.data(None, 16, 8)
     x, x_test, y = (a.astype(np.float64) for a in (one.x, two.x, np.eye(10)[one.labels]))

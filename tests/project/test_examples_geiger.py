@@ -20,7 +20,7 @@ def _scripts_importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_exponents(found: Found) -> None:
-    """Compare the exponents at fixed output, fitted for three seeds at s <= 1e-5, with theory."""
+    """Compare the exponents at fixed output, fitted to three seeds at s <= 1e-5, with theory."""
     for L in (2, 5):
         assert abs(found["exponents"][f"kernel, L = {L}"][0] + 2 / (1 + 1 / L)) < 0.1
         assert abs(found["exponents"][f"weights, L = {L}"][0] + 1 / (L + 1)) < 0.06
@@ -66,7 +66,7 @@ def check_phase(found: Found) -> None:
 
 
 def check_cnn(found: Found) -> None:
-    """Check that the networks learned, and that smaller steps used smaller batches."""
+    """Check that the networks learn, and that smaller steps use smaller batches."""
     assert all(error[0][0] < 0.45 for error in found["error"].values())
     assert found["batch"][0][0] < found["batch"][1][0]
 
@@ -139,7 +139,7 @@ def test_script(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_every_size_is_taken() -> None:
-    """`main` accepts the arguments of `--scale evening` and `--scale paper`."""
+    """`main` takes exactly the arguments that each scale sets."""
     for name in PAPERS:
         module = importlib.import_module(name)
         assert set(module.SIZES) == {"small", "evening", "paper"}

@@ -137,7 +137,7 @@ def near(a: Any, b: Any) -> None:
 
 
 def test_every_size_is_taken() -> None:
-    """`main` accepts the arguments of `--scale evening` and `--scale paper`."""
+    """`main` accepts the arguments that each scale sets."""
     for name in PAPERS:
         module = importlib.import_module(name)
         assert set(module.SIZES) == {"small", "evening", "paper"}
@@ -154,7 +154,7 @@ def test_a_run_that_diverges_is_a_record() -> None:
 
 
 def test_training_side_by_side() -> None:
-    """A linear network equals the linearisation. A nonlinear network departs from the linearisation during training."""
+    """A linear network equals its linearisation. A nonlinear network departs from its linearisation during training."""
     shared = importlib.import_module("lee_training")
     train, test = shared.ten_classes("digits", 60, 8, flat=True)
     how: dict[str, Any] = {"loss": mn.softmax_cross_entropy, "lr": 0.1, "momentum": 0.9, "batch": 16, "seed": 3}

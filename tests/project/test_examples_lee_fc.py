@@ -21,7 +21,7 @@ def _scripts_importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_movement(found: Found) -> None:
-    """Check by which powers of the width a tanh network's weights and outputs move, to .15, as four seeds are few."""
+    """Check the powers of the width by which a tanh network's weights and outputs move, to .15 for few seeds."""
     of = {name.partition(", ")[2]: fit for name, fit in found["exponents"].items()}
     for kind, power in (("input weights", -0.5), ("output weights", -0.5), ("middle weights", -1.0)):
         assert abs(of[kind][0] - power) < 0.15
@@ -34,7 +34,7 @@ def check_movement(found: Found) -> None:
 def check_ensemble(found: Found) -> None:
     """Compare networks with the theories for all layers and for the top layer, up to 1.5 half-widths plus .15.
 
-    Terms of order 1/64 need the .15. Networks with all layers trained must not agree with the top layer's theory.
+    Terms of order 1/64 require the .15. Networks with all layers trained must not agree with the top layer's theory.
     """
     for name in ("all", "top"):
         for mean, half, *_ in found[name].values():

@@ -49,7 +49,7 @@ def check_spectrum(found: Found) -> None:
 
 
 def check_trajectories(found: Found) -> None:
-    """Check that the statistics' distance falls with width. Paths differ, but less than independent paths would."""
+    """Check that the distance of statistics falls with width. Paths differ, but less than independent paths would."""
     narrow, wide = found["statistics"]
     assert narrow[0] > wide[0] + 0.02
     assert all(0.5 < paths[0] < 2**0.5 for paths in found["paths"])
@@ -58,7 +58,7 @@ def check_trajectories(found: Found) -> None:
 def check_exact(found: Found) -> None:
     """Check that the exact solution of the narrow network overfits.
 
-    With a ridge it is at least as accurate as SGD, up to .01. The stopped flow is as accurate as SGD, up to .02.
+    The ridge solution is at least as accurate as SGD, up to .01. The stopped flow is as accurate as SGD, up to .02.
     """
     assert np.min(found["train"]) == 1
     (narrow, wide), (sgd, _), (ridge, _) = (found[name][0] for name in ("solver", "linearised", "ridge"))
@@ -152,7 +152,7 @@ def test_script_on_a_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_windows_are_iterative_linearisation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows computed from the Gram matrix, or step by step, give the theta of `mn.train` up to rounding."""
+    """Windows give the theta of `mn.train` up to rounding, whether computed from the Gram matrix or step by step."""
     windows = importlib.import_module("windows")
     rng = np.random.default_rng(0)
     net = mn.Network(mn.Sequential(mn.Dense(7), mn.Tanh(), mn.Dense(3)), (4,))

@@ -14,7 +14,7 @@ from tests.project.reruns import Found, check_script, importable, scripts
 def check_lecture(found: Found) -> None:
     """Check that norms grow as the lecture states, and that features move in muP.
 
-    In muP, the best rate of the narrow network must suit the wide one. In the standard parametrization it must not.
+    The best rate of the narrow network must suit the wide network in muP, but not in the standard parametrization.
     """
     powers = {name: value[0] for name, value in found["exponents"].items()}
     assert abs(powers["|W1|"] - 0.5) < 0.2

@@ -70,7 +70,7 @@ def test_joined_claims(shared: Any) -> None:
 
 @pytest.mark.parametrize("many", [1, 4])
 def test_a_row_has_one_level(shared: Any, many: int) -> None:
-    """If true values are on the edge of the margin, at most 5 % of 2,000 rows (plus four standard errors) are wrong."""
+    """With true values on the edge of the margin, at most 5 % of 2,000 rows (plus four standard errors) are wrong."""
     interval = importlib.import_module("intervals").interval
     rng, rows = np.random.default_rng(0), 2000
     answers = [
@@ -138,7 +138,7 @@ def test_the_page_counts_every_row_once(shared: Any) -> None:
 
 @pytest.mark.parametrize(("target", "sign"), [(1.0, 1), (1.3, -1)])
 def test_so_many_more_seeds_decide(shared: Any, target: float, sign: int) -> None:
-    """If values are repeated 1.1 times as often as `more` says, the interval decides. At 0.9 times, it does not."""
+    """The interval decides after 1.1 times as many repetitions as `more` says, but not after 0.9 times as many."""
     values = np.random.default_rng(2).standard_normal(200)
     values = 1.06 + 2 * (values - values.mean()) / values.std()  # a third of a standard error from either margin
 
@@ -167,7 +167,7 @@ def test_the_price_of_a_size_is_right_within_a_factor_of_three(shared: Any) -> N
 
 
 def test_runs_under_way_are_the_papers(shared: Any) -> None:
-    """Each run in docs/papers/under-way is in the grid of the script at the paper's size."""
+    """Each record in docs/papers/under-way belongs to its script's work, at a width of the paper's size."""
     places = sorted((EXAMPLES.parent / "docs" / "papers" / "under-way").glob("*.runs/*/work.json"))
     for place in places:
         name = place.parents[1].stem
@@ -212,7 +212,7 @@ def test_sizes_on_the_command_line(shared: Any, tmp_path: Path, monkeypatch: pyt
 def test_starters_that_end_together_keep_the_result(
     shared: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second call writes both files while the first call has written, but not yet renamed, one of the files."""
+    """Both files are complete although a second call writes both before the first call renames one of them."""
     running, rows = importlib.import_module("running"), importlib.import_module("claim_rows")
     right, others = os.replace, [Path("one.json"), Path("one.png")]
 
@@ -233,7 +233,7 @@ def test_starters_that_end_together_keep_the_result(
 
 
 def test_parts_that_end_together_add_their_times(shared: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each part takes a second. The second part ends, or waits for the first, before the first writes its time."""
+    """Two parts of one second add up, although the second ends, or waits, before the first writes its time."""
     running = importlib.import_module("running")
     clock, waits, write, others = local(), Event(), running.write_bytes, list[Future[Any]]()
     me = get_ident()
@@ -267,7 +267,7 @@ def test_parts_that_end_together_add_their_times(shared: Any, tmp_path: Path, mo
 
 
 def test_a_rerun_is_compared_number_by_number(shared: Any, tmp_path: Path) -> None:
-    """One of three numbers changes by more than the combined errors. One verdict flips, and one becomes undecided."""
+    """`compared` counts a number beyond the combined errors, a flipped verdict, and one that became undecided."""
     replicate, page = importlib.import_module("replicate"), importlib.import_module("papers_page")
     texts = (
         ("1.0 ± 0.3; b = -0.5 (-0.6 to -0.4)", "1.5 ± 0.3; b = -0.5 (-0.6 to -0.4)"),

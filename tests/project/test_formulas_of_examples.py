@@ -32,7 +32,7 @@ def share_right(f: Any, y: Any) -> float:
 
 
 def test_exact_solution_ridge_and_stopped_flow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compare accuracies of f_0 + J w for w by a pseudo-inverse, (J'J + ridge I)^-1 J' b, and a matrix exponential."""
+    """Compare accuracies of f_0 + J w for w = pinv(J) b, (J'J + ridge I)^-1 J' b, and a matrix exponential."""
     threshold, module, time = script("interpolation_threshold"), script("exact_linearised_lenet"), 2000.0
     net, theta0, (x, y, x_test, y_test) = threshold.problem("digits", 60, 0, 1, 3)
     found = module.solved("digits", 60, 0, 1, 3, time)
@@ -162,7 +162,7 @@ def test_statistics_of_trajectories_forget_which_image_it_was() -> None:
 def test_a_linearisation_decays_towards_its_start_at_ten_times_the_rate(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The three kinds have equal initial weights and batches, and rates 1 : 1 : 10. Linearisations decay to theta_0."""
+    """The kinds have equal initial weights and batches, and rates as 1 : 1 : 10. Linearisations decay to theta_0."""
     module, seen = script(name), []
 
     def kept(model: Any, theta0: Any, x: Any, y: Any, **how: Any) -> Any:

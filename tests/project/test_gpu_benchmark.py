@@ -66,7 +66,7 @@ def test_a_wrong_result_is_found(gpu: Any, error: float, right: bool) -> None:
 
 
 def test_what_is_done_is_written_at_once(gpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stopped run keeps its rows. A run of another part keeps these rows too, but drops rows of other devices."""
+    """A stopped run keeps its rows. A run of another part also keeps them, but drops rows of other devices."""
 
     def stopped(device: str, quick: bool) -> Iterator[Any]:
         yield gpu.Seen("kept", True, 1e-9, 2.0)

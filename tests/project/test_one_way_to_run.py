@@ -1,4 +1,4 @@
-"""Test that runs of papers' scripts are recorded, and that a script killed at any moment resumes with equal bytes."""
+"""Test that runs of papers' scripts are recorded, and that a killed script resumes and gives the same bytes."""
 
 import importlib
 import json
@@ -143,7 +143,7 @@ def test_reproduce_killed_takes_its_script_along(roots: Path, tmp_path: Path) ->
 
 @pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_reproduce_runs_a_script_to_its_end(times: int, roots: Path, tmp_path: Path) -> None:
-    """The thread in which a script waits for the end of `reproduce` does not prevent the script from ending."""
+    """`reproduce` ends without error, although a thread of the script waits for the end of `reproduce`."""
     code = (
         "import sys; from pathlib import Path; from minintk.lab.experiments import papers\n"
         "from minintk.lab.cli import main\n"
@@ -174,7 +174,7 @@ def test_parts_make_the_whole(roots: Path, tmp_path: Path) -> None:
 
 
 def coverage(interval_of: object, draws: int, rng: np.random.Generator, seeds: int, images: int) -> float:
-    """Return the share of intervals that contain the true mean of a score that varies over seeds and images."""
+    """Return the fraction of intervals that contain the true mean of a score that varies over seeds and images."""
     hits = 0
     for _ in range(draws):
         score = rng.normal(size=(seeds, 1)) + rng.normal(size=(1, images)) + rng.normal(size=(seeds, images))

@@ -70,7 +70,7 @@ def test_nothing_needs_what_other_systems_lack(tmp_path: Path) -> None:
 
 
 def test_a_name_that_is_needed_is_missed() -> None:
-    """Check as a control that on Linux `subprocess`, which needs a name in ABSENT, fails without that name."""
+    """Check as a control that `subprocess` on Linux, which needs names in ABSENT, fails without these names."""
     code = f"import os\nfor name in {ABSENT}:\n    delattr(os, name)\nimport subprocess\nsubprocess.run(['true'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "AttributeError" in done.stderr or os.name == "nt"

@@ -44,7 +44,7 @@ def test_imports_finds_every_way_to_import() -> None:
 
 
 def test_no_download_is_in_the_repository() -> None:
-    """No file exceeds 512 KiB. A wheel of 2.9 MB was once committed. The largest file that belongs here has 240 kB."""
+    """No file exceeds 512 KiB. A wheel of 2.9 MB was once committed. The largest legitimate file has 240 kB."""
     git = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
     if git.returncode:
         pytest.skip("this is no checkout")
@@ -63,7 +63,7 @@ def fresh(code: str) -> str:
 
 
 def test_importing_pulls_in_nothing_heavy() -> None:
-    """Packages for plots, GPUs, the terminal, downloads and learning are imported only when they are used."""
+    """Importing the packages loads no package for plots, GPUs, the terminal, downloads or machine learning."""
     heavy = ["matplotlib", "cupy", "numba", "rich", "pooch", "sklearn", "pandas", "requests"]
     heavy += ["scipy.stats", "scipy.optimize", "scipy.integrate", "scipy.interpolate", "scipy.sparse", "scipy.spatial"]
     code = f"import sys, minintk, analytic; print(*[name for name in {heavy} if name in sys.modules])"
@@ -71,7 +71,7 @@ def test_importing_pulls_in_nothing_heavy() -> None:
 
 
 def test_importing_is_cheap_beside_numpy() -> None:
-    """Count function calls, which do not depend on the load. Both packages make about 6 % of NumPy's calls."""
+    """Count function calls instead of time. Importing both packages adds about 6 % to the calls of NumPy's import."""
     code = """
 import sys
 calls = [0]
@@ -237,7 +237,7 @@ GUIDES = sorted(name for name, path in PAGES.items() if CODE.search(path.read_te
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in GUIDES])
 def test_code_of_the_guides_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run the ```python blocks of a page of docs in order in one namespace."""
+    """Run all ```python blocks of a page of docs in order in one namespace."""
     if name == "scikit-learn":
         pytest.importorskip("sklearn", reason="needs the extra sklearn")
     monkeypatch.chdir(tmp_path)

@@ -12,7 +12,7 @@ from tests.project import release
 
 @pytest.fixture
 def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Define the rows `a`, `b` (which fails) and a row without its Python. Return the file that records each run."""
+    """Define the rows `a`, `b` (which fails) and a row whose Python is missing. Return the file that lists the runs."""
     monkeypatch.setattr(release, "FOLDER", tmp_path)
     monkeypatch.setattr(release, "RECORD", tmp_path / "release.jsonl")
     monkeypatch.setattr(release, "TABLE", tmp_path / "release.md")
@@ -99,7 +99,7 @@ def test_the_table_alone_runs_nothing(rows: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_program_is_the_same_in_each_python() -> None:
-    """The hash of a program is part of a record, and rows run in Pythons whose syntax trees differ."""
+    """A program's text must not depend on the version of Python, because records contain its hash."""
     assert release.program('"""Say."""\ndef f(x): return f"{x!r:{3}}"') == (
         "Module(body=[FunctionDef(name='f', args=arguments(args=[arg(arg='x')]), body=[Return(value=JoinedStr(values="
         "[FormattedValue(value=Name(id='x', ctx=Load()), conversion=114, format_spec=JoinedStr(values=[FormattedValue("

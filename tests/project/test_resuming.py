@@ -31,7 +31,7 @@ def resuming(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
 
 def counted(resuming: Any, stop: int = 1000) -> tuple[list[Any], int]:
-    """Train two networks up to snapshot `stop`, and return (rows, number of snapshots that the call has read)."""
+    """Train two networks up to snapshot `stop`, and return (rows, number of snapshots that were read)."""
     net, rng = mn.Network(mn.zoo.mlp(1, 8, 1), (3,)), np.random.default_rng(0)
     theta0, x, y = net.init(rng, ensemble=2, dtype=np.float32), rng.normal(size=(20, 3)), rng.normal(size=(20, 1))
     x, y, read = x.astype(np.float32), y.astype(np.float32), list[int]()
@@ -53,7 +53,7 @@ def counted(resuming: Any, stop: int = 1000) -> tuple[list[Any], int]:
 
 
 def test_another_work_does_not_continue_the_runs(resuming: Any, tmp_path: Path) -> None:
-    """Comments and docstrings of `work` may change between calls, but formulas may not."""
+    """Resuming accepts changed comments and docstrings of `work`, but not changed formulas."""
     same_work = resuming.same_work
 
     def works() -> list[Any]:

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def files() -> list[Path]:
-    """Return every module of both packages except conftest.py and __init__.py, but with minintk/__init__.py."""
+    """Return every module of both packages except conftest.py and __init__.py, but including minintk/__init__.py."""
     found = [path for package in ("minintk", "analytic") for path in sorted((ROOT / package).rglob("*.py"))]
     found = [path for path in found if path.name != "conftest.py"]
     return [path for path in found if path.name != "__init__.py" or path.parent == ROOT / "minintk"]
@@ -50,13 +50,13 @@ def graph() -> dict[str, set[str]]:
 
 
 def room(module: str) -> str:
-    """Return the top-level folder or file of a module: minintk.layers, minintk.arrays, analytic."""
+    """Return the room of a module: its top-level folder or file, e.g. minintk.layers, minintk.arrays or analytic."""
     parts = module.split(".")
     return parts[0] if parts[0] == "analytic" else ".".join(parts[:2])
 
 
 def floors(arrows: dict[str, set[str]]) -> dict[str, int]:
-    """Return {name: floor}. Each floor is 1 above the highest that the name imports. Raise ValueError for circles."""
+    """Return {name: floor}, where a floor is 1 above the highest floor of its imports. Raise ValueError for cycles."""
     height: dict[str, int] = {}
 
     def of(name: str, above: tuple[str, ...]) -> int:
@@ -72,7 +72,7 @@ def floors(arrows: dict[str, set[str]]) -> dict[str, int]:
 
 
 def rooms() -> dict[str, set[str]]:
-    """Return {room: imported rooms}."""
+    """Return {room: rooms that it imports}."""
     found: dict[str, set[str]] = {}
     for name, others in graph().items():
         found.setdefault(room(name), set()).update({room(other) for other in others} - {room(name)})
@@ -88,7 +88,7 @@ def test_no_file_imports_itself_through_others() -> None:
 
 
 def test_the_rooms_stand_on_few_floors_without_a_circle() -> None:
-    """Rooms do not import each other in circles. Before rooms were folders, there were 51 rooms on 17 floors."""
+    """Rooms do not import each other in cycles, and their number and the number of floors are limited."""
     found = rooms()
     height = floors(found)
     assert len(found) <= 28, sorted(found)  # ten are single files, eight are satellites
@@ -187,7 +187,7 @@ def entered(call: Callable[[], Any]) -> tuple[set[str], set[tuple[str, int]], se
 
 
 def plain(layer: mn.spec.Layer, shape: tuple[int, ...]) -> tuple[Any, Any, Any]:
-    """Return the plain Jacobian of the second of two layers, a cotangent, and arrays for the gradients."""
+    """Return (plain Jacobian of the second of two layers, cotangent, arrays for the gradients)."""
     with shut():
         net = mn.Network(mn.Sequential(layer, layer, mn.Flatten()), shape)
     rng = np.random.default_rng(0)
@@ -222,7 +222,7 @@ def test_the_tangent_kernel_of_a_fully_connected_network_is_ten_files() -> None:
 
 
 def test_small_work_runs_in_the_formulas_own_files() -> None:
-    """Below the thresholds, no file of the satellite speed runs. Above the thresholds, some do."""
+    """Below the thresholds, no file of the satellite "speed" runs. Above the thresholds, some of its files run."""
     layers = mn.Conv2d(8, 3), mn.ReLU(), mn.Conv2d(8, 3), mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1)
     net, k = mn.Network(mn.Sequential(*layers), (8, 8, 3)), an.kernel(mn.zoo.mlp(2, 8, 1))
     rng, theta = np.random.default_rng(0), net.init(np.random.default_rng(0))
@@ -237,7 +237,7 @@ def test_small_work_runs_in_the_formulas_own_files() -> None:
 
 
 def test_the_kernel_of_vectors_is_read_in_an_evening() -> None:
-    """From the spec to the kernel of vectors, at most 450 lines in at most 20 files run."""
+    """Computing a kernel of vectors from a spec runs at most 450 lines in at most 20 files."""
     x, spec = np.random.default_rng(0).standard_normal((20, 10)), mn.zoo.mlp(2, 8, 1)
     an.kernel(spec).ntk(x)  # a first call imports modules
     opened, _, lines = entered(lambda: an.kernel(spec).ntk(x))
@@ -251,7 +251,7 @@ def test_what_runs_is_counted() -> None:
 
 
 def test_the_tour_is_a_reading_list() -> None:
-    """The tour's first twelve files have at most 2,400 lines in total. Its line counts are right to within 15 lines."""
+    """The tour's first twelve files have at most 2,400 lines in total. Its line counts are right to within 15."""
     page = ROOT / "docs" / "tour.md"
     if not page.exists():
         pytest.skip("there are no docs in this tree (an installed package, say)")

@@ -20,7 +20,7 @@ def test_the_surface_is_the_one_recorded() -> None:
 
 @dataclass
 class Example:
-    """a and b are fields."""
+    """A class with the fields a and b."""
 
     a: int
     b: int = 1

@@ -1,4 +1,4 @@
-"""Test which cases run by default: the first of each family, and a sample that depends only on the names."""
+"""Test which cases run by default: the first of each family, and a sample that depends only on the cases' names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def text(path: Path) -> str:
 
 
 class Item(SimpleNamespace):
-    """Imitate a collected test. `slow` tells whether the test is marked."""
+    """Imitate a collected test. `slow` tells whether the test is marked slow."""
 
     slow = False
 
@@ -67,7 +67,7 @@ def test_the_list_is_made_of_durations() -> None:
 
 
 def test_each_listed_family_exists() -> None:
-    """Each file names its families: it defines or imports them."""
+    """Each file defines or imports the families that are listed for it."""
     families = [line.split()[1].split("::") for line in FAMILIES.read_text("utf-8").splitlines()]
     words = {file: set(re.findall(r"\w+", text(ROOT / file))) for file, *_ in families}
     missing = ["::".join((file, *names)) for file, *names in families if not words[file].issuperset(names)]

@@ -40,7 +40,7 @@ Offence = tuple[int, str]
 
 
 def sentences(text: str) -> Iterator[str]:
-    """Yield the sentences of a text, without fenced code, formulas (indented paragraphs) and tables."""
+    """Yield the sentences of a text, except fenced code, formulas (indented paragraphs) and tables."""
     text = re.sub(r"(?ms)^ *(```|~~~).*?^ *\1\s*$|^ *\$\$.*?\$\$\s*$|\A---\n.*?^---$|<!--.*?-->", "\n", text)
     for paragraph in re.split(r"\n\s*\n|\n(?=\s*(?:[-*] |\d+\. |\w+(?:, \w+)* :|#|\||>>>))", text):
         if not paragraph.startswith(("    ", "|", ">>>")):
@@ -48,7 +48,7 @@ def sentences(text: str) -> Iterator[str]:
 
 
 def words(sentence: str) -> int:
-    """Count the words of a sentence. A piece of code or a formula counts as one word."""
+    """Count the words in a sentence. A piece of code or a formula counts as one word."""
     return len(re.findall(r"`+[^`]*`+|\$[^$]+\$|[^\W\d_][\w'’-]*", re.sub(r"\]\([^)\s]*\)", "", sentence)))
 
 

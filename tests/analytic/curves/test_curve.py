@@ -1,4 +1,4 @@
-"""Test learning curves against random models, SGD, eigenlearning and a contour integral, with planted errors."""
+"""Test learning curves against random models, SGD, eigenlearning and a contour integral. Planted errors must fail."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = np.array([0.3, 3.0, 30.0, 300.0])
 
 
 def simulated(n: int, N: int, noise: float, draws: int = 60) -> tuple[Host, Host]:
-    """Return mean losses over random problems, for gradient flow at times T and for ridge 0.5, and standard errors."""
+    """Return mean losses over random problems for gradient flow at times T and ridge 0.5, and standard errors."""
     rng, found = np.random.default_rng(0), []
     for _ in range(draws):
         H = np.sqrt(LAM)[:, None] * rng.standard_normal((300, n)) / np.sqrt(n)
@@ -57,7 +57,7 @@ def by_eigenvalues(H: Host, steps: int) -> list[float]:
 
 
 def law_of_steps() -> None:
-    """Mean losses of 20,000 SGD runs are within 4 standard errors of `by_eigenvalues`, and end above the least loss."""
+    """Mean losses of 20,000 SGD runs are within 4 standard errors of `by_eigenvalues`, and end above the minimum."""
     rng, v = np.random.default_rng(0), np.sqrt(V2[:20])
     H, e, losses = rng.standard_normal((20, 8)) / 3, np.tile(-v, (20_000, 1)), []
     for _ in range(5):
@@ -86,7 +86,7 @@ def law_of_regression() -> None:
 
 
 def law_of_one_resolvent() -> None:
-    """With infinite data, the curve is the contour integral of e^{2 s t} sum v^2 kappa / (s (lambda + kappa))."""
+    """For infinite data, the curve equals the contour integral of e^{2 s t} sum v^2 kappa / (s (lambda + kappa))."""
     curve = an.learning_curve(MODES, V2, width=50)
     s, w = contours.laplace(20.0)
     tip = contours.NODES * (0.5017 / 0.6407 - 0.6122) / 20.0
@@ -97,7 +97,7 @@ def law_of_one_resolvent() -> None:
 
 @cache
 def features(n: int, draws: int = 2000) -> tuple[Host, Host]:
-    """Return times proportional to n^alpha, with n the width, and the losses at these times.
+    """Return times proportional to n^alpha, where n is the width, and the losses at these times.
 
     Losses are averaged over random features by sampling, and over the signs of v exactly.
     """
@@ -110,9 +110,9 @@ def features(n: int, draws: int = 2000) -> tuple[Host, Host]:
 
 
 def law_of_width() -> None:
-    """The relative error of the curve against simulated models, a root mean square over times, falls as 1 / width.
+    """The root mean square over times of the curve's relative error against simulated models falls as 1 / width.
 
-    The exponent between widths 16 and 64 has a standard error of 0.05. Without the variance of the features, the
+    The exponent between widths 16 and 64 has a standard error of 0.05. If the variance of the features is omitted, the
     exponent is -0.1.
     """
     apart = []

@@ -8,7 +8,7 @@ import analytic as an
 
 
 def test_the_distance_falls_as_one_over_the_size() -> None:
-    """Without ridge, the exact mean error of pure noise on 2N equal modes exceeds the equivalent's by 1 / (N - 1)."""
+    """For pure noise on 2N equal modes and no ridge, the exact mean error exceeds the equivalent's by 1 / (N - 1)."""
     apart = []
     for N in (10, 100, 1000):
         curve = an.learning_curve(an.Modes(np.ones(1), np.array([2 * N])), [0.0], examples=N, noise=1.0)
@@ -19,7 +19,7 @@ def test_the_distance_falls_as_one_over_the_size() -> None:
 def test_width_and_data_without_ridge_are_exact() -> None:
     """For K equal modes, n features leave an error of 1 - n / K, which acts as noise.
 
-    N examples multiply this noise and the noise of the targets by (N - 1) / (N - n - 1).
+    Regression on N examples multiplies this noise and the noise of the targets by (N - 1) / (N - n - 1).
     """
     apart = []
     for n in (10, 100, 1000):

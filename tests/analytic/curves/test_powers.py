@@ -15,7 +15,7 @@ Host = np.ndarray[Any, Any]
 
 @pytest.mark.parametrize(("alpha", "beta"), [(1.5, 1.8), (2.0, 3.5), (1.5, 3.8), (2.5, 2.0)])
 def test_exponents(alpha: float, beta: float) -> None:
-    """Exponents of flow, width and examples fit learning curves to 0.02. The exponent of flow plus 0.1 does not fit."""
+    """Exponents of time, width and examples match learning curves to 0.02. The exponent of time plus 0.1 does not."""
     want, spectrum = an.exponents(alpha, beta), an.power_law(alpha, beta, 10**11)
     flow = an.learning_curve(*spectrum).flow([1e4, 1e5])
     width = [an.learning_curve(*spectrum, width=n).ridge() for n in (10**5, 10**6)]
@@ -26,7 +26,7 @@ def test_exponents(alpha: float, beta: float) -> None:
 
 
 def binned(alpha: float, beta: float) -> tuple[Host, Host, Host]:
-    """Return eigenvalues, multiplicities and powers of modes up to 1e14. Modes above 200 are binned."""
+    """Return eigenvalues, multiplicities and powers of modes 1 to 1e14. Modes above 200 are binned."""
     edge = np.concatenate([np.arange(1, 201.0), 200 * np.exp(np.arange(0.05, np.log(1e14 / 200), 0.05))])
     k = np.concatenate([edge[:199], np.sqrt(edge[199:-1] * edge[200:])])
     powers = (edge[199:-1] ** (1 - beta) - edge[200:] ** (1 - beta)) / (beta - 1)
@@ -36,7 +36,7 @@ def binned(alpha: float, beta: float) -> tuple[Host, Host, Host]:
 def measured(alpha: float, beta: float, lr: float, steps: int = 300_000) -> dict[str, float]:
     """Measure exponents from sums over modes, an independent bisection for kappa, and a recursion for one-pass SGD.
 
-    lr : learning rate times sum lambda. At a large rate, the SGD noise of phase III dominates after fewer steps.
+    lr : learning rate times sum lambda. At a large lr, the SGD noise of phase III dominates after fewer steps.
     """
     lam, h, v2 = binned(alpha, beta)
     losses = {"flow": [v2 @ np.exp(-2 * lam * t) for t in (1e5, 1e6)], "width": [], "examples": []}
@@ -54,7 +54,7 @@ def measured(alpha: float, beta: float, lr: float, steps: int = 300_000) -> dict
 
 
 def at_the_best_width(alpha: float, beta: float, noise: float) -> dict[str, float]:
-    """Return the exponents of the least loss and of the best width, between budgets of 1e8 and 1e10.
+    """Return the exponents of the lowest loss and of the best width, between budgets of 1e8 and 1e10.
 
     noise : the coefficient of the SGD noise, a term that is added to the loss of gradient flow.
     """
@@ -75,7 +75,7 @@ def at_the_best_width(alpha: float, beta: float, noise: float) -> dict[str, floa
 
 @pytest.mark.parametrize(("alpha", "beta", "phase"), [(1.5, 1.8, "Ia"), (2.5, 4.0, "II"), (1.5, 3.8, "III")])
 def test_exponents_of_each_phase(alpha: float, beta: float, phase: str) -> None:
-    """Check that six exponents are within 0.02 of measured ones, unlike the budget exponents of other phases."""
+    """Check that six exponents are within 0.02 of measured ones, and that other phases' budget exponents are not."""
     want = an.exponents(alpha, beta)
     assert want.phase == phase
     noisy = phase == "III"

@@ -1,4 +1,4 @@
-"""Test eigenvalues on the sphere and the cube against closed forms and matrices, and learnabilities against draws."""
+"""Test eigenvalues on the sphere and the cube against closed forms and matrices, and learnabilities in random draws."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def test_the_sphere_of_another_dimension_is_refused() -> None:
 
 @pytest.mark.parametrize("d", [3, 784, 3000])
 def test_exponential_kernel_in_high_dimensions(d: int) -> None:
-    """Eigenvalues of exp(t) are Gamma(d/2) 2^(d/2-1) I_{l+d/2-1}(1), up to rounding.
+    """Eigenvalues of exp(t) for l < 5 are Gamma(d/2) 2^(d/2-1) I_{l+d/2-1}(1) to 1e-5.
 
-    Eigenvalues below rounding are returned as 0, and are included in `rest`.
+    Eigenvalues for l >= 5 are accurate to 5 %, or below rounding, and are then returned as 0 and included in `rest`.
     """
     modes, a = an.sphere_modes(np.exp, d, 8), mpmath.mpf(d) / 2 - 1
     exact = np.array([float(mpmath.gamma(a + 1) * 2**a * mpmath.besseli(a + level, 1)) for level in range(9)])
@@ -54,7 +54,7 @@ def test_exponential_kernel_in_high_dimensions(d: int) -> None:
 
 @pytest.mark.parametrize("kind", ["ntk", "nngp"])
 def test_eigenvalues_put_the_kernel_together_again(kind: Any) -> None:
-    """Check k(t) = sum_l lambda_l h_l P_l(t) with SciPy's Gegenbauer polynomials at d = 5, and k(1)."""
+    """Compare k(t) and k(1) with sum_l lambda_l h_l P_l(t), from SciPy's Gegenbauer polynomials at d = 5."""
     d, t = 5, np.linspace(-0.9, 0.9, 31)
     modes = an.sphere_modes(an.kernel(SPEC), d, 80, kind=kind)
     a = d / 2 - 1
@@ -72,7 +72,7 @@ def test_eigenvalues_put_the_kernel_together_again(kind: Any) -> None:
 def test_the_circle_is_a_fourier_series() -> None:
     """At d = 2 the modes of each degree above 0 are cos and sin.
 
-    Eigenvalues of a ReLU network equal the Fourier coefficients of an FFT, up to aliasing.
+    Eigenvalues of a ReLU network equal the kernel's Fourier coefficients, computed by FFT, up to aliasing.
     """
     angle = 2 * np.pi * np.arange(2**14) / 2**14
     x = sqrt(2) * np.stack([np.cos(angle), np.sin(angle)], axis=1)
@@ -86,7 +86,7 @@ def test_the_circle_is_a_fourier_series() -> None:
 def test_eigenvalues_of_relu_decay_as_powers_of_the_degree(d: int) -> None:
     """NTK eigenvalues fall as l^-d and NNGP eigenvalues as l^-(d+2), and eigenvalues of odd degrees above 1 are zero.
 
-    Source: Bietti and Mairal 2019. Both slopes match to 0.15, so the exponents cannot be exchanged.
+    Source: Bietti and Mairal 2019. Both slopes match to 0.15, so exchanged exponents would fail.
     """
     degree = np.arange(61)
     slope = {}
@@ -110,7 +110,7 @@ def test_harmonics_are_counted() -> None:
 
 @pytest.mark.parametrize("kind", ["ntk", "nngp"])
 def test_modes_of_the_cube_are_those_of_its_whole_matrix(kind: Any) -> None:
-    """Check all 1024 eigenvalues, and that the product of the first `level` coordinates is an eigenfunction."""
+    """All eigenvalues equal the matrix's, and the product of the first `level` coordinates is an eigenfunction."""
     K = getattr(an.kernel(SPEC), kind)(CUBE) / 1024
     modes = an.cube_modes(an.kernel(SPEC), 10, kind=kind)
     np.testing.assert_allclose(
@@ -172,7 +172,7 @@ def test_learnability_on_the_cube(n: int, ridge: float) -> None:
 
 
 def test_a_wrong_threshold_is_refused() -> None:
-    """Negative controls: the check fails for twice the examples, and for eigenvalues counted once per level."""
+    """Negative controls: the check fails for twice the examples, and for eigenvalues without multiplicities."""
     with pytest.raises(AssertionError):
         learnability_law(theory(128), 64)
     modes = an.cube_modes(an.kernel(SPEC), 10)
@@ -199,7 +199,7 @@ def test_learnabilities_add_up_to_the_number_of_examples() -> None:
 
 @pytest.mark.parametrize(("n", "ridge", "noise"), [(50, 0.0, 0.0), (50, 0.5, 0.3), (200, 0.0, 0.3)])
 def test_errors_of_regression(n: int, ridge: float, noise: float) -> None:
-    """Check mean test and training errors over 100 draws, with a tolerance of 4 standard errors plus 2 %.
+    """Compare mean test and training errors over 100 draws with theory, to 4 standard errors plus 2 %.
 
     Without the overfitting factor E0, the predicted test error is off by more than 4 standard errors.
     """
@@ -212,7 +212,7 @@ def test_errors_of_regression(n: int, ridge: float, noise: float) -> None:
 
 
 def test_noise_alone_on_equal_modes() -> None:
-    """Check that E0 is 5 for 8 examples and 10 modes. For 16 modes, the mean error is 1 + 8 / 7, not E0."""
+    """Check that the factor E0 is 5 for 8 examples and 10 modes. For 16 modes, the mean error is 1 + 8 / 7, not E0."""
     assert an.eigenlearning(an.Modes(np.ones(1), np.array([10])), 8).overfitting == pytest.approx(5)
     Z, noise = np.random.default_rng(0).standard_normal((4000, 8, 16)), np.random.default_rng(1)
     w = np.linalg.pinv(Z) @ noise.standard_normal((4000, 8, 1))
@@ -281,7 +281,7 @@ def test_the_limit_of_few_examples_and_errors() -> None:
 
 @pytest.mark.parametrize("d", [5, 10])
 def test_every_level_of_the_cube_is_that_of_its_matrix(d: int) -> None:
-    """Check the eigenvalues of all levels, including the last, by sums over all 2^d corners."""
+    """Compare the eigenvalues of all levels, including the last, with sums over all 2^d corners."""
     corners = 1.0 - 2 * ((np.arange(2**d)[:, None] >> np.arange(d)) & 1)
     row = np.exp(corners @ corners[0] / d)  # k(x, corner 0)
     products = [np.prod(corners[:, :level], axis=1) for level in range(d + 1)]

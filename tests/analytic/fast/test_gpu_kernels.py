@@ -1,4 +1,4 @@
-"""Test the CUDA source for planes, compiled as C++. Threads run one after another from barrier to barrier."""
+"""Test the CUDA source for planes, compiled as C++. Threads run one after another, up to each barrier in turn."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler on thi
 
 
 def by(edit: Callable[[str], str]) -> By:
-    """Return a function that makes a context. If `wanted`, the context runs the edited source and counts launches."""
+    """Return a context-manager function. If `wanted`, planes run the edited source, and launches are counted."""
 
     @contextmanager
     def context(wanted: bool) -> Iterator[list[int]]:
@@ -80,10 +80,10 @@ NAMES = "relu", "abs, residual", "erf", "erf, diagonal", "gaussian"
 
 @pytest.mark.parametrize(("dtype", "name"), thinned(product(DTYPES, NAMES), every=2))
 def test_kernels_by_blocks_are_the_kernels(dtype: str, name: str) -> None:
-    """Kernels by blocks are nearly as accurate as NumPy's kernels.
+    """Kernels computed by blocks of GPU threads are nearly as accurate as NumPy's kernels.
 
-    The images are equal, opposite, nearly equal or black, or one is 1e4 times larger than another. For a ratio of 1e4,
-    `Kernel` expects an error of 1e4 roundings for a pair of pixels, and a smaller error for means over pixels.
+    The images include equal, opposite, nearly equal and black ones, and ones whose scales differ by 1e4. For a ratio of
+    1e4, `Kernel` expects an error of 1e4 roundings for a pair of pixels, and a smaller error for means over pixels.
     """
     (spec, _), x = SPECS[name], images(dtype)
     infinite, truth = an.kernel(spec), image_kernels(spec, x)
@@ -141,8 +141,8 @@ def test_planes_that_a_block_cannot_hold_stay_fields(
 ) -> None:
     """Check for which precisions (4 or 8 bytes per number) the planes fit into the memory of a block.
 
-    For 4 x 5 pixels and windows of 3 x 3, a plane counts as 10 x 11 numbers. A block holds planes for one slot and
-    for window sums, and the totals of 128 threads.
+    For 4 x 5 pixels and windows of 3 x 3, a plane takes up 10 x 11 numbers. A block stores planes for one slot and for
+    window sums, and the totals of 128 threads.
     """
     monkeypatch.setattr(plan, "block_memory", lambda xp: memory)
     program = an.kernel(DEEP)._program((4, 5, 2))

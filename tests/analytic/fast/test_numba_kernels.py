@@ -68,7 +68,7 @@ def test_first_and_last_layers_of_other_kinds(end: str) -> None:
 
 
 def test_a_sum_carries_theta_if_its_shortcut_alone_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If only the shortcut of a sum has weights, convolutions after the sum transform Theta.
+    """If only the shortcut of a sum has weights, convolutions after the sum must still transform Theta.
 
     The planted error is a `Steps.add` that drops Theta at sums.
     """
@@ -123,7 +123,7 @@ def test_windows_are_added_up_on_the_way_into_a_field(planted: Any, monkeypatch:
 def test_equal_images_stay_equal_behind_windows_that_are_added_up(
     roundings: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sums in the order of planes round more often than products, so D up to 8 roundings counts as 0."""
+    """Sums by planes have more rounding errors than matrix products, so a D of up to 8 roundings counts as 0."""
     monkeypatch.setattr("analytic.images.fields.ROUNDINGS", roundings)
     x = np.random.default_rng(0).standard_normal((20, 9, 8, 3)).astype(np.float32)
     with numba(True):
@@ -189,7 +189,7 @@ def test_only_large_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_pairs_with_other_images_all_count() -> None:
     """Three images with three other images give nine pairs, which are enough for planes.
 
-    For three images with themselves, four pairs are counted, which are too few.
+    Three images with themselves count as four pairs, which are too few.
     """
     net = mn.Sequential(*[mn.Conv2d(8, 3), mn.ReLU()] * 4, mn.GlobalAvgPool(), mn.Dense(1))
     steps, x = an.kernel(net)._program((16, 16, 3)), np.ones((3, 16, 16, 3))
@@ -198,7 +198,7 @@ def test_pairs_with_other_images_all_count() -> None:
 
 
 def test_tiles_by_planes_hold_more_images() -> None:
-    """Planes take an eighth of the time, so tiles that take the same time have eight times the pairs."""
+    """Planes take an eighth of the time, so tiles that take the same time contain eight times as many pairs."""
     net = mn.Sequential(
         *[mn.Conv2d(8, 3), mn.ReLU()] * 3, mn.AvgPool(2), mn.Conv2d(8, 3), mn.ReLU(), mn.GlobalAvgPool()
     )
@@ -210,7 +210,7 @@ def test_tiles_by_planes_hold_more_images() -> None:
 def test_numba_may_be_missing_or_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without Numba, `numba_works` returns False without a warning.
 
-    If Numba fails to load, e.g. with an unsupported NumPy, the function warns and returns False.
+    If Numba fails to load, for example with an unsupported NumPy, the function warns and returns False.
     """
     works = plan.numba_works.__wrapped__
     assert works()

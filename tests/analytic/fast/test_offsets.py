@@ -1,4 +1,4 @@
-"""Test which steps run offset by offset, and which poolings are added up by planes."""
+"""Test which steps run offset by offset, and which poolings are computed by planes."""
 
 from __future__ import annotations
 

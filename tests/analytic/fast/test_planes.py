@@ -56,7 +56,7 @@ def numba() -> Iterator[None]:
 
 
 def least_memory(program: Any, shape: tuple[int, ...], item: int, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Find by bisection the smallest memory of a block into which the planes are reported to fit."""
+    """Find by bisection the smallest block memory that is reported to hold the planes."""
     low, high = 0, 2**30
     while high - low > 1:
         middle = (low + high) // 2
@@ -114,9 +114,9 @@ CASES: dict[str, tuple[mn.Sequential, tuple[int, ...]]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_call_takes_what_it_is_said_to(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The memory that a call takes is between a tenth of the bound and the bound.
+    """The memory used by a call is between a tenth of the bound and the bound.
 
-    A bound that omits images, layers or the weights of a long sequence would be exceeded.
+    A bound that omitted images, layers or the weights of a long sequence would be exceeded.
     """
     monkeypatch.setattr(plan, "cores", lambda: 1)
     assert 0.1 < taken(*CASES[name], "float32" if name == "many channels" else "float64") <= 1

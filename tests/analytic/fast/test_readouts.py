@@ -1,4 +1,4 @@
-"""Compare read-outs by weighted sums of planes with poolings of whole fields, which hold all pairs of pixels."""
+"""Compare read-outs by weighted sums of planes with poolings of whole fields, which contain all pairs of pixels."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def drawn(rng: np.random.Generator) -> tuple[mn.Sequential, Array]:
 
 
 def distance(spec: mn.Sequential, x: Array) -> float:
-    """Return the largest difference that planes make to K or Theta, relative to the largest entry.
+    """Return the largest difference of K or Theta with and without planes, relative to the largest entry.
 
     The kernels are those of x with x, and of x[:2] with x[1:].
     """
@@ -103,7 +103,7 @@ def wrong_weights(change: Callable[[Array, Array, float], Any]) -> Any:
 
 
 def plain_mean(self: Readout, number: int, row: PoolCoefficients, layout: Any) -> PoolCoefficients:
-    """Return `row`, in which the amounts that poolings subtract are averaged over pixels with equal weights."""
+    """Return `row` with its own amounts, which a pooling subtracts, averaged over pixels with equal weights."""
     own = row.own.right.reshape((-1, *row.grid)).mean(axis=(1, 2), keepdims=True)
     return row._replace(own=layout.spread(own), share=None, mean=None, grid=(1, 1))
 

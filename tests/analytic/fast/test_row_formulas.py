@@ -23,7 +23,7 @@ from tests.kit.row_laws import CLOSED, ROUNDINGS, TWO_PARTS, apart, between, inp
 
 
 def evaluated(found: list[Text], begin: bool) -> Part:
-    """Return a part that evaluates the formulas `found` as written, on whole blocks."""
+    """Return a `Part` that evaluates the formulas `found` as written, on whole blocks."""
 
     def run(block: Block) -> None:
         m, p, tau = Arithmetic(np, block.p.dtype), block.p, block.tau
@@ -67,7 +67,7 @@ def test_layers_of_two_parts(layer: Any) -> None:
 
 @pytest.mark.parametrize("name", ["dense", "homogeneous", "end"])
 def test_a_wrong_text_is_found_out(name: str) -> None:
-    """Negative control: the check fails if the coefficients of a step are off by 1e-7, about a float32 rounding."""
+    """Negative control: the check fails if the coefficients of a step are off by 1e-7, about the eps of float32."""
     right, x = row_formulas.texts, inputs("many", "float64")
 
     def texts(*of: Any) -> Any:
@@ -87,7 +87,7 @@ def test_a_wrong_text_is_found_out(name: str) -> None:
 
 
 def test_steps_from_elsewhere_are_left_to_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A library step whose method is patched runs in NumPy."""
+    """A library step with a patched method runs in NumPy, because compiled code would ignore the patch."""
     x, y = inputs("many", "float64")
     kernel = network(mn.ReLU())
     right = kernel.nngp(x, y)
@@ -136,7 +136,7 @@ an.lower.register(Other)(lambda layer, site, parametrization: (layer.step,))
 
 @pytest.mark.parametrize("step", [Doubling(), Filling(2.0, 0.0, 1.0, 0.0)])
 def test_users_steps_may_be_anything(step: Step) -> None:
-    """Check kernels with users' steps, which NumPy runs whatever the types of the steps and their coefficients are."""
+    """Check that NumPy runs users' steps, whatever the types of the steps and of their coefficients are."""
     layer = Other()
     object.__setattr__(layer, "step", step)
     kernel = an.kernel(mn.Sequential(mn.Dense(8), mn.ReLU(), mn.Dense(8), layer, mn.ReLU(), mn.Dense(1)))

@@ -1,4 +1,4 @@
-"""Compare compiled lines of tiles with NumPy up to rounding, and check that all closed forms are compiled."""
+"""Compare compiled passes over tiles with NumPy up to rounding, and check that all closed forms are compiled."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_pass_is_what_numpy_does(phi: Any, norms: str, dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("layer", TWO_PARTS, ids=lambda layer: type(layer).__name__)
 def test_layers_of_two_parts(layer: Any, dtype: str) -> None:
-    """Check layers whose two compiled parts are combined by NumPy."""
+    """For layers whose two compiled parts are combined by NumPy, kernels equal NumPy's."""
     kernel = between(layer)
     for norms in ("many", "zeros"):
         assert apart(kernel, *inputs(norms, dtype)) < ROUNDINGS
@@ -68,7 +68,7 @@ def test_every_shape_of_a_tile(shape: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("shape", [(60_000, 1), (20_000, 17)])
 def test_tall_tiles_of_few_columns(shape: tuple[int, int]) -> None:
-    """Check tall tiles with 1 and with 17 columns."""
+    """Compare tall tiles of 1 and of 17 columns with NumPy's kernels."""
     rng = np.random.default_rng(0)
     x, y = (rng.standard_normal((n, 2)) for n in shape)
     assert apart(network(mn.ReLU()), x, y) < ROUNDINGS

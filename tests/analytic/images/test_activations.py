@@ -48,7 +48,7 @@ def test_frozen_weights_with_trained_biases(phi: mn.spec.Layer, end: mn.spec.Lay
 
 
 def patches_apart(phi: mn.spec.Layer, scale: float = 1.0) -> float:
-    """Return the largest relative error between image kernels after one convolution and means over patches."""
+    """Return the largest relative error of image kernels after one convolution against means over pairs of patches."""
     x = images(4, (4, 3, 2)) * np.geomspace(0.05, 2, 12).reshape((4, 3, 1))
     x[2], x[3, :2] = -x[1], 0
     patches = np.stack([x[:, i : i + 2, j : j + 2].reshape(4, 8) for i in range(3) for j in range(2)], axis=1)
@@ -66,13 +66,13 @@ def patches_apart(phi: mn.spec.Layer, scale: float = 1.0) -> float:
 
 @pytest.mark.parametrize("phi", [mn.ReLU(), mn.Erf(), mn.GELU(), mn.Tanh(), mn.Softplus(), mn.Swish()], ids=repr)
 def test_behind_one_convolution_images_are_means_over_their_patches(phi: mn.spec.Layer) -> None:
-    """Check bright, dim, opposite and black pixels. The error exceeds 1e-8 if w_std is multiplied by 1 + 1e-6."""
+    """Kernels of bright, dim, opposite and black pixels are means over patches, to 1e-8 unless w_std is off by 1e-6."""
     assert patches_apart(phi) < 1e-9
     assert patches_apart(phi, 1 + 1e-6) > 1e-8
 
 
 def test_steps_of_ones_own_may_ask_equal_pixels_for_inner_products() -> None:
-    """In a user's step, `pairs.dot` returns sum_k left[i, k] right[j, k], for equal pixels as for vectors."""
+    """In a user's step, `pairs.dot` returns sum_k left[i, k] right[j, k] for equal pixels, too."""
     rng, P = np.random.default_rng(0), 4
     left, right = rng.standard_normal((2, 5 * P, 3))
     field: Any = SimpleNamespace(i=slice(0, 2), j=slice(2, 5))
@@ -84,7 +84,7 @@ def test_steps_of_ones_own_may_ask_equal_pixels_for_inner_products() -> None:
 
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=repr)
 def test_quadratures_of_tiny_images_are_linear(end: mn.spec.Layer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tiny images tanh(u) = u. The check fails if the number that replaces roots of 0 is larger."""
+    """For tiny images, tanh(u) = u. Negative control: the check fails if a larger number replaces roots of 0."""
     x, conv = images(4, (4, 3, 2)), mn.Conv2d(4)
 
     def error(scale: float) -> float:
@@ -98,7 +98,7 @@ def test_quadratures_of_tiny_images_are_linear(end: mn.spec.Layer, monkeypatch: 
 
 
 def test_pieces_of_a_field_read_their_own_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels by quadrature do not depend on how many pixels of the first images a piece has."""
+    """Kernels by quadrature do not depend on how many pixels of the first images are in a piece."""
     k, x = an.kernel(mn.Sequential(mn.Conv2d(4, 3), mn.Softplus(), mn.GlobalAvgPool())), images(4, (4, 3, 2))
     whole = k.both(x)
     monkeypatch.setattr(pixel_pairs, "BYTES_PER_PIECE", 8 * 4 * 12)
@@ -108,7 +108,7 @@ def test_pieces_of_a_field_read_their_own_pixels(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("phi", [mn.Tanh(), mn.Softplus(), mn.Erf()], ids=repr)
 def test_pixels_on_a_line_are_vectors_on_it(phi: mn.spec.Layer) -> None:
-    """After an activation, pixels at angles of 0 and pi with different norms have the kernels of the same vectors."""
+    """After an activation, kernels of collinear pixels with different norms equal those of the same rows as vectors."""
     pixels = np.array([[1.0], [2.0], [-1.0], [0.5], [1.0], [-0.25]]) * np.random.default_rng(0).standard_normal((1, 3))
     vectors = an.kernel(mn.Sequential(mn.Dense(4), phi)).both(pixels)
     image, conv = pixels.reshape((1, 2, 3, 3)), mn.Sequential(mn.Conv2d(4, 1), phi)

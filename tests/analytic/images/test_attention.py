@@ -104,7 +104,7 @@ def largest(
 
 @pytest.mark.parametrize("name", ["identity", "padding left out", "random weights"])
 def test_exact_at_equal_opposite_zero_and_padded_sequences(name: str) -> None:
-    """Check that errors are below 1e-11, but not if w_std is off by 1e-9."""
+    """Check that errors are below 1e-11, and above 1e-11 if w_std is off by 1e-9."""
     x = degenerate(np.random.default_rng(1), near=False)
     assert max(largest(mn.ReLU(), LAYERS[name], x)) < 1e-11
     assert max(largest(mn.ReLU(), LAYERS[name], x, 1 + 1e-9)) > 1e-11
@@ -113,15 +113,15 @@ def test_exact_at_equal_opposite_zero_and_padded_sequences(name: str) -> None:
 @pytest.mark.parametrize("length", [1, 2])
 @pytest.mark.parametrize("name", ["softmax", "identity", "random weights"])
 def test_the_shortest_sequences(name: str, length: int) -> None:
-    """Check sequences of two positions, and of a single position, which attends only to itself."""
+    """Compare sequences of two positions and of a single position, which attends only to itself, with mpmath."""
     x = np.random.default_rng(2).standard_normal((3, length, 4))
     assert max(largest(mn.ReLU(), LAYERS[name], x)) < 1e-14
 
 
 def test_nearly_parallel_sequences() -> None:
-    """For erf, both kernels are right to 1e-11, and for ReLU the NNGP.
+    """Both kernels of erf and the NNGP of ReLU are accurate to 1e-11.
 
-    For ReLU, the NTK resolves angles after sums only to the square root of the precision, as after a pooling.
+    The NTK of ReLU is accurate to 1e-8, because angles after sums or poolings are known only to sqrt(eps).
     """
     x = degenerate(np.random.default_rng(1), near=True)
     assert max(largest(mn.Erf(), LAYERS["softmax"], x)) < 1e-11
@@ -131,7 +131,7 @@ def test_nearly_parallel_sequences() -> None:
 
 
 def test_cubes_of_large_variances_in_single_precision() -> None:
-    """Kernels are right even if variances between layers exceed float32, because variances are taken in float64."""
+    """Kernels are correct even if variances between layers exceed float32, because they are computed in float64."""
     k = an.kernel(mn.Sequential(LAYERS["random weights"], mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1)))
     x = 3e5 * degenerate(np.random.default_rng(1), near=False)
     for a, b in zip(k.both(x.astype(np.float32)), k.both(x), strict=True):
@@ -141,7 +141,7 @@ def test_cubes_of_large_variances_in_single_precision() -> None:
 
 
 def test_single_precision_blocks_and_diagonals() -> None:
-    """Float32 kernels are right to 1e-5 of the largest entry.
+    """Float32 kernels are accurate to 1e-5 of the largest entry.
 
     Kernels of x with x2, diagonals, and kernels of images (H, W, C) agree with the kernel of x.
     """
@@ -162,7 +162,7 @@ def test_single_precision_blocks_and_diagonals() -> None:
 
 
 def test_without_activations_sums_over_positions_keep_their_digits() -> None:
-    """A float32 sum over 200 positions is right to four roundings.
+    """In float32, kernels that sum over 200 positions are accurate to about four eps.
 
     The diagonal of the kernel equals `diag` exactly.
     """
@@ -174,7 +174,7 @@ def test_without_activations_sums_over_positions_keep_their_digits() -> None:
 
 
 def missing_pixels(ones: bool) -> tuple[Array, list[Array]]:
-    """Return images in which missing pixels are 0, and the pixels that are present in each image as a row.
+    """Return images in which missing pixels are 0, and the pixels present in each image as a sequence.
 
     One of the pixels that are present is 0, except in the channel of ones that `ones` adds.
     """
@@ -220,7 +220,7 @@ def test_a_pixel_of_value_0_counts_as_missing_without_a_channel_of_ones() -> Non
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("grid", [(3, 2), (6, 1)], ids=repr)
 def test_positions_of_images_are_those_of_sequences(name: str, grid: tuple[int, int]) -> None:
-    """Images of 3 x 2 and 6 x 1 positions have the sequences' kernels. The masked mean of one position is its value."""
+    """Images of 3 x 2 and 6 x 1 positions have the kernels of sequences. A masked mean of one position is its value."""
     x = np.random.default_rng(0).standard_normal((3, 6, 2))
     x[1:, 1:] *= [[[0.0]], [[1.0]]]
     mean = mn.MaskedAvgPool() if LAYERS[name].masked else mn.GlobalAvgPool()

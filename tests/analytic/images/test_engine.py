@@ -124,7 +124,7 @@ def image_specs(draw: st.DrawFn, shape: tuple[int, ...]) -> mn.Sequential:
 
 @st.composite
 def image_cases(draw: st.DrawFn) -> tuple[mn.Sequential, Array]:
-    """Draw a spec and three images: random, two (nearly) equal, one black, or all with black borders."""
+    """Draw a spec and three random images. Two can be (nearly) equal, one black, or all have black borders."""
     shape = draw(st.sampled_from([(3, 4, 2), (2, 2, 1), (1, 1, 3), (1, 5, 1), (4, 2), (3, 3, 1)]))
     spec = draw(image_specs(shape))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -214,7 +214,7 @@ def test_float32_of_images_in_general_position() -> None:
 
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flatten", "pool"])
 def test_windows_of_one_row_and_of_one_column(end: mn.spec.Layer) -> None:
-    """Check windows of one row and of one column on square images, whose axes are easily confused."""
+    """Compare windows of one row and of one column with brute force on square images, which can hide swapped axes."""
     x = images(3, (5, 5, 2))
     hidden = [mn.Conv2d(4, kernel, w_std=1.4, b_std=0.3) for kernel in ((3, 3), (1, 3), (3, 3), (3, 1), (1, 3))]
     spec = mn.Sequential(*[layer for conv in hidden for layer in (conv, mn.ReLU())], end, D)
@@ -224,7 +224,7 @@ def test_windows_of_one_row_and_of_one_column(end: mn.spec.Layer) -> None:
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flatten", "pool"])
 @pytest.mark.parametrize("black", [2, 6], ids=["an image", "all images"])
 def test_black_images_in_float32(black: int, end: mn.spec.Layer) -> None:
-    """Check black images in float32, in which numbers left in a tile can underflow when squared."""
+    """Compare black images in float32, where numbers left in a tile can underflow when squared, with float64."""
     x = images(6, (6, 6, 2)).astype(np.float32)
     x[:, :3] = 0
     x[6 - black :] = 0
@@ -249,7 +249,7 @@ def test_float32_of_a_black_image_next_to_bright_ones(phi: mn.spec.Layer) -> Non
 
 
 def test_grids_that_take_equal_room_do_not_share_views() -> None:
-    """Grids such as (2, 3) and (3, 3) take the same number of cache lines, so they use one array in turn."""
+    """Grids such as (2, 3) and (3, 3) take up the same number of cache lines, so they reuse one array."""
     across, along = mn.Conv2d(4, (3, 1), w_std=R2), mn.Conv2d(4, (1, 3), w_std=R2)
     for grid, taller in (
         ((2, 3), (along, mn.Conv2d(4, (2, 1), padding=((1, 1), (0, 0))), along)),
@@ -265,7 +265,7 @@ def test_grids_that_take_equal_room_do_not_share_views() -> None:
 
 
 def test_square_images_of_one_size_before_and_after_pooling() -> None:
-    """Sums across and along the lines swap arrays of equal shape from one image to the next."""
+    """Kernels are correct, although sums across and along lines swap arrays of equal shape between images."""
     pool = mn.AvgPool(2, stride=1, padding="same")
     skip = mn.Residual(mn.Sequential(pool, conv(), mn.ReLU(), conv()))
     x = images(3, (4, 4, 2))
@@ -276,7 +276,7 @@ def test_square_images_of_one_size_before_and_after_pooling() -> None:
 
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flatten", "pool"])
 def test_many_images_in_pieces(end: mn.spec.Layer) -> None:
-    """With more images than fit into a tile or a batch, kernels equal those of separate blocks and of single pairs."""
+    """For more images than fit into a tile or a batch, kernels equal those of separate blocks and of single pairs."""
     x = images(21, (4, 5, 2)).astype(np.float32)
     for phi in (mn.ReLU(), mn.Erf()):
         kernel = an.kernel(mn.Sequential(conv(), phi, conv(padding=1), end, D))
@@ -372,7 +372,7 @@ def test_shifted_images_and_circular_networks() -> None:
 
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flatten", "pool"])
 def test_degenerate_images(end: mn.spec.Layer) -> None:
-    """Check equal, shifted (by a pixel), opposite, scaled and black images."""
+    """Compare kernels of equal, shifted (by a pixel), opposite, scaled and black images with brute force."""
     x = images(1, (4, 4, 2), seed=3)[0]
     x[0] = 0
     shifted = np.zeros_like(x)
@@ -390,7 +390,7 @@ def test_degenerate_images(end: mn.spec.Layer) -> None:
 def test_black_images_stay_equal_through_a_pooling() -> None:
     """Black images remain equal to one another, at any index of the batch.
 
-    The kink of ReLU would turn an angle's rounding error into the square root of this error.
+    The kink of ReLU would turn a rounding error of an angle into its square root.
     """
     first = mn.Conv2d(4, 3, w_std=1.4, b_std=0.3)
     kernel = an.kernel(mn.Sequential(first, mn.Tanh(), mn.AvgPool(2), first, mn.ReLU(), mn.Flatten()))
@@ -445,9 +445,9 @@ NESTED = mn.Residual(mn.Sequential(mn.ReLU(), CONV, mn.Residual(mn.Sequential(mn
 def test_memory_of_fields_is_of_whole_ones_and_of_pieces(
     end: mn.spec.Layer, number: int, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A step needs four whole fields, two more for each sum around it, and twelve pieces.
+    """A step needs memory for four whole fields, two more per enclosing sum, and twelve pieces.
 
-    A piece exceeds BYTES_PER_PIECE by at most a line. On a GPU, 40 more whole fields replace the pieces.
+    A piece exceeds BYTES_PER_PIECE by at most a line. On a GPU, 40 more whole fields are needed instead of pieces.
     """
     for body, sums in ((mn.ReLU(), 0), (NESTED, 2)):
         x = blank(9, 6, 5, 2).astype(dtype)

@@ -118,7 +118,7 @@ def made(spec: mn.Sequential, n: int) -> int:
 
 @pytest.mark.parametrize("name", PLACES)
 def test_what_is_taken_is_given_back(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each pair of images reuses the arrays of the previous pair. The check fails if fields are not released."""
+    """Each pair of images reuses the arrays of the previous pair. Without releasing fields, the check fails."""
     monkeypatch.setattr(engine, "BYTES_PER_PIECE", 1)
     monkeypatch.setattr(pixel_pairs, "BYTES_PER_PIECE", 2000)
     spec = mn.Sequential(*PLACES[name])
@@ -130,7 +130,7 @@ def test_what_is_taken_is_given_back(name: str, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_workspace_hands_out_what_is_free(dtype: Any) -> None:
-    """A workspace lends the smallest free array that fits. Every array starts on a cache line.
+    """A workspace returns the smallest free array that fits. Every array starts on a cache line.
 
     If none fits, a new array replaces the largest free one.
     """

@@ -50,7 +50,7 @@ def exact(spec: mn.Sequential, x: Array) -> tuple[Array, ...]:
 
 @pytest.mark.parametrize("name", SPECS)
 def test_every_pair_of_pixels_is_right(name: str) -> None:
-    """Check all pairs to 1e-14 (the NTK of "pooling": 1e-9), x with x2 to 1e-14, and equal pixels and means to 1e-8."""
+    """All pairs of pixels are accurate to 1e-14 (the NTK of "pooling": 1e-9). Equal pixels and means agree to 1e-8."""
     x, spec = images(), SPECS[name]
     k, pooled = an.kernel(spec), an.kernel(mn.Sequential(*spec, mn.GlobalAvgPool()))
     for kind, want in zip(("nngp", "ntk"), exact(spec, x), strict=True):
@@ -69,7 +69,7 @@ def test_every_pair_of_pixels_is_right(name: str) -> None:
 
 
 def check_networks() -> None:
-    """At every width, the kernels of pixels of networks with one hidden layer are, on average, `Kernel.pixels`."""
+    """Mean kernels of pixels over networks with one hidden layer equal `Kernel.pixels` at every width."""
     body, x, E = mn.Sequential(conv(3), mn.ReLU(), conv(2, stride=2)), images()[3:], 1500
     net = mn.Network(mn.Sequential(*body, mn.Flatten()), x.shape[1:])
     theta = net.init(np.random.default_rng(0), ensemble=E)
@@ -108,7 +108,7 @@ def test_sequences_single_precision_and_nothing() -> None:
 
 
 def test_blocks_of_pixels_are_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check that tiles of one image and of two images give the whole kernel."""
+    """Check that tiles of one image and of two images give the kernel of a single tile."""
     k, x = an.kernel(SPECS["pooling"]), images()
     whole = k.pixels(x)
     for size in (12, 24):

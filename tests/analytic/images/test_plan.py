@@ -76,7 +76,7 @@ def test_batches_hold_every_pair_of_a_tile_once(
 
 
 def seconds(plan: ImagePlan, size: int) -> float:
-    """Estimate how long a tile of size x size images takes."""
+    """Estimate the time in seconds to compute a tile of size x size images."""
     pairs = pixel_pairs_followed(plan.program, plan.shape) * size * size
     return pairs * SECONDS_PER_PAIR * len(plan.program) / (engine.FASTER if plan.by_offsets else 1)
 
@@ -89,7 +89,7 @@ def seconds(plan: ImagePlan, size: int) -> float:
 def test_tiles_are_as_small_as_is_worth_it(
     end: mn.spec.Layer, host: bool, summed: int, most: int, planes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A kernel's side has 12 tiles, fewer if tiles would take too little time, and more if a tile's images are limited.
+    """A kernel has 12 tiles per side, fewer if tiles would take too little time, more if a tile's images are limited.
 
     On a GPU, a tile has as many images as fit.
     """
@@ -204,7 +204,7 @@ def test_memory_of_a_block_counts_what_is_recorded(monkeypatch: pytest.MonkeyPat
 
 
 def test_planes_end_before_a_pooling_that_comes_first() -> None:
-    """If no step runs by planes, no pooling is added up, and the field has the grid of the images."""
+    """If no step runs by planes, no pooling runs by planes either, and the field has the grid of the images."""
     plan = planned(mn.Sequential(mn.AvgPool(2), CONV, mn.ReLU(), FLAT), blank(3, 8, 8, 1))
     assert plan.pool is None
     assert plan.field_grid == (8, 8)
@@ -213,7 +213,7 @@ def test_planes_end_before_a_pooling_that_comes_first() -> None:
 
 @pytest.mark.parametrize("end", [FLAT, POOL], ids=repr)
 def test_progress_counts_the_tiles(end: mn.spec.Layer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thirteen images make three tiles per side, and progress counts six of nine tiles for x with itself."""
+    """For thirteen images there are three tiles per side, and progress counts six of nine tiles for x with itself."""
     monkeypatch.setattr(engine, "images_per_tile", lambda plan, n: 5)
     x = np.random.default_rng(0).standard_normal((13, 3, 3, 1))
     for others, tiles in ((None, 6), (x[:3], 3)):
@@ -224,7 +224,7 @@ def test_progress_counts_the_tiles(end: mn.spec.Layer, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize(("end", "most"), [(FLAT, 128 * 128), (POOL, 16 * 16)], ids=repr)
 def test_small_kernels_stay_on_one_thread(end: mn.spec.Layer, most: int) -> None:
-    """Kernels of at most 2^20 pairs of pixels use one thread. Kernels with planes or quadratures use more threads."""
+    """Kernels of at most 2^20 pairs of pixels use one thread. Kernels with planes or quadratures use several."""
     one, plan = Examples(blank(1, 8, 8, 1), blank(most, 8, 8, 1)), planned(network(end), blank(1, 8, 8, 1))
     assert engine.is_small(plan, one)
     assert not engine.is_small(plan, Examples(blank(most + 1, 8, 8, 1), blank(1, 8, 8, 1)))

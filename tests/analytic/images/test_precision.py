@@ -61,7 +61,7 @@ def test_equal_opposite_and_black_images_at_every_scale(head: str, power: int, s
 
 
 def opposite_error(dtype: Any) -> float:
-    """Return the largest |Theta(x, -x)| / Theta(x, x) in units of eps: exactly 0 for one window and a ReLU."""
+    """Return the largest |Theta(x, -x)| / Theta(x, x) in units of eps. For one window and a ReLU, it should be 0."""
     x = np.random.default_rng(0).standard_normal((12, 4, 5, 2)).astype(dtype)
     one_pixel = mn.Conv2d(4, 3, w_std=2**0.5, padding="valid", stride=9)
     kernel = an.kernel(mn.Sequential(one_pixel, mn.ReLU(), mn.Flatten(), mn.Dense(1)))
@@ -90,7 +90,7 @@ def test_images_that_are_equal_stay_so_through_pooling(monkeypatch: pytest.Monke
 
 
 def repeated_behind_a_series() -> float:
-    """Return the largest error of Theta(image, copy) over several images behind a quadrature, in float64.
+    """Return the largest error of Theta(image, copy) over images after an activation by quadrature, in float64.
 
     With a quadrature, the distance D is a sum of many terms.
     """
@@ -112,7 +112,7 @@ def test_images_that_are_equal_stay_so_behind_a_series(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("ratio", [1e2, 1e4, 1e6])
 def test_bright_next_to_dim_images(ratio: float) -> None:
-    """Without ReLU, if images differ in scale by a factor `ratio`, errors are below 20 roundings times `ratio`."""
+    """Without ReLU, if images differ in scale by a factor `ratio`, errors are below 20 eps times `ratio`."""
     x = some()
     x[:2] *= ratio
     spec = mn.Sequential(BIASED, mn.Erf(), CONV, mn.Erf(), mn.Flatten(), mn.Dense(1))
@@ -122,9 +122,9 @@ def test_bright_next_to_dim_images(ratio: float) -> None:
 @pytest.mark.parametrize("ratio", [1e2, 1e4, 1e6, 1e10])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_black_image_that_a_later_bias_lifts(ratio: float, dtype: str) -> None:
-    """A later bias gives a black image a variance that the kernel must resolve beside the others' variances.
+    """A later bias gives a black image a variance, which the kernel must resolve next to larger variances.
 
-    If the other images are scaled by up to 1e6, the kernel is right. At a scale of 1e10, an error is raised.
+    If the other images are scaled by up to 1e6, the kernel is correct. At a scale of 1e10, an error is raised.
     """
     x = ratio * some()
     x[1] = 0
@@ -140,7 +140,7 @@ def test_a_black_image_that_a_later_bias_lifts(ratio: float, dtype: str) -> None
 @pytest.mark.parametrize("head", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flat", "pooled"])
 @pytest.mark.parametrize("phi", [mn.ReLU(), mn.Abs()], ids=repr)
 def test_kernels_at_the_end_of_the_range_are_right_or_refused(phi: mn.Layer, head: mn.Layer) -> None:
-    """Kernels in which intermediate sums leave the float range are right or raise an error.
+    """Kernels in which intermediate sums leave the float range are correct or raise an error.
 
     Clipped sums would make Theta wrong by up to 100 %.
     """
@@ -187,7 +187,7 @@ def test_images_out_of_range_have_names() -> None:
 
 
 def test_smooth_activations_of_images_in_several_pieces() -> None:
-    """For 24 x 24 pixels, an activation treats the pairs piece by piece, and each piece has its own coefficients."""
+    """Images of 24 x 24 pixels, which an activation processes in pieces, and mirrored images have equal kernels."""
     x = np.random.default_rng(0).standard_normal((2, 24, 24, 1)) * np.linspace(0.1, 3, 24)[:, None, None]
     mirrored = x[:, ::-1]
     kernel = an.kernel(mn.Sequential(mn.Conv2d(4, 3), mn.Erf(), mn.GlobalAvgPool(), mn.Dense(1)))
@@ -253,7 +253,7 @@ def test_an_entry_that_is_too_large_is_told_by_its_pair(F: int) -> None:
 
 
 def test_where_zeros_stand_does_not_tell_opposites() -> None:
-    """Opposite images are found whatever the signs of zeros. Black images have no opposite."""
+    """Opposite images are found whatever the signs of their zeros. Black images have no opposite."""
     for x in ([[1.0, -0.0], [-1.0, -0.0]], [[1.0, 0.0], [-1.0, -0.0]], [[3.0, 0.0], [0.0, 0.0], [-3.0, 0.0]]):
         assert precision.holds_opposites(np.array(x))
     for x in ([[0.0, -0.0], [0.0, 0.0]], [[1.0, 0.0], [1.0, -0.0]], [[1.0, -1.0], [-1.0, -1.0]]):
@@ -308,7 +308,7 @@ def test_the_ends_of_what_is_taken() -> None:
 @pytest.mark.parametrize("scales", [(1e3, 1e-3), (1e6, 1.0), (1e6, 0.0), (1e12, 1e12), (1e-9, 1e-9)])
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flat", "pooled"])
 def test_float32_of_images_of_any_size(end: mn.spec.Layer, scales: tuple[float, float]) -> None:
-    """Kernels of bright images next to dim or black ones, and of very bright or very dim ones, are right to 1e-6."""
+    """Kernels of bright images next to dim or black ones, and of very bright or very dim ones, are accurate to 1e-6."""
     x = (images(2, (4, 5, 2)) * np.array(scales)[:, None, None, None]).astype(np.float32)
     small = mn.Sequential(mn.Conv2d(3, 3), mn.Erf(), end, mn.Dense(1))
     large = mn.Sequential(conv(), mn.ReLU(), conv(), mn.ReLU(), end, D)
@@ -336,7 +336,7 @@ def test_black_pixels_stay_black_through_pooling(end: mn.spec.Layer, phi: mn.spe
 
 @pytest.mark.parametrize("end", [(mn.Flatten(),), (mn.GlobalAvgPool(), mn.Dense(4), mn.ReLU())], ids=["flat", "pooled"])
 def test_images_of_no_variance_have_kernels_of_exact_zeros(end: tuple[mn.spec.Layer, ...]) -> None:
-    """Check a black image without biases, and windows that contain only padding."""
+    """Kernels of a black image without biases, and of windows that contain only padding, are exactly 0."""
     black = images(3, (4, 4, 2)) * np.array([1.0, 0.0, 1.0])[:, None, None, None]
     plain, strided = mn.Conv2d(4, 3), mn.Conv2d(4, 1, stride=4, padding=1)
     for layers, x, zero in ((plain, black, [1]), (strided, images(2, (2, 2, 2)), [0, 1])):

@@ -22,7 +22,7 @@ CONV = mn.Conv2d(2, 3, w_std=1.4, b_std=0.3)
 @pytest.mark.parametrize("end", [(mn.Flatten(),), (mn.AvgPool(2, padding="same"), CONV, mn.ReLU(), mn.GlobalAvgPool())])
 @pytest.mark.parametrize("kind", [mn.Sum, mn.Product])
 def test_branches_without_weights_have_no_theta(kind: Any, end: tuple[mn.spec.Layer, ...]) -> None:
-    """Check a network that begins with two branches, of which only one has weights. The inputs have no Theta."""
+    """Compare networks that begin with two branches, one without weights and hence without Theta, with brute force."""
     for branches in permutations((mn.Identity(), CONV)):
         spec = mn.Sequential(kind(*branches), CONV, mn.ReLU(), *end, mn.Dense(1))
         alone = an.kernel(mn.Sequential(kind(*branches), mn.Flatten()))

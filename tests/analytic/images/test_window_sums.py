@@ -31,7 +31,7 @@ def inside(axis: Axis, p: int, s: int) -> int | None:
 
 @pytest.mark.parametrize("axis", AXES, ids=repr)
 def test_windows_read_each_pixel_that_is_inside(axis: Axis) -> None:
-    """For each shift, pixels that are one stride apart are read as one slice. A jump begins another slice.
+    """For each shift, pixels that are one stride apart are read as one slice. A gap begins a new slice.
 
     `window_matrix` counts how often each window contains each pixel.
     """
@@ -50,7 +50,7 @@ def test_windows_read_each_pixel_that_is_inside(axis: Axis) -> None:
 
 @pytest.mark.parametrize("axis", AXES, ids=repr)
 def test_sums_over_windows_are_sums_over_their_pixels(axis: Axis) -> None:
-    """Sums for all outputs and for a range of outputs are right.
+    """Sums for all outputs and for a range of outputs equal loops over pixels.
 
     If one pixel of a pair is outside the image, the substitute for that pair is added.
     """

@@ -1,4 +1,4 @@
-"""Compare solves by dask's factor with those of one machine, also with padding and after a kill. Test the errors."""
+"""Compare solves by dask's factor with those of one machine, also with padding and after a kill. Test errors."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def data(n: int, dtype: str = "float64") -> tuple[Array, Array]:
 def test_the_answer_is_that_of_one_machine(
     client: Any, n: int, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whole and padded blocks give the answer of one machine. The residual is below 1e-8 in float32, too."""
+    """Whole and padded blocks give the coefficients of one machine. The residual is below 1e-8 in float32, too."""
     monkeypatch.setattr(gram, "BLOCK", 32)
     x, y = data(n, dtype)
     one = an.solve(KERNEL, x, y, ridge=RIDGE, store=tmp_path / "one")

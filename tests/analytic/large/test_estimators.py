@@ -186,7 +186,7 @@ def test_weights_are_repetitions(how: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("weight", [None, WEIGHTS], ids=["plain", "weighted"])
 def test_the_ridge_is_that_of_the_least_left_out_error(weight: Any) -> None:
-    """Check that `ridge_` is the one of RIDGES, times the mean diagonal, with the least leave-one-out error."""
+    """Check that `ridge_` minimises the leave-one-out error over RIDGES times the kernel's mean diagonal."""
     x, y = digits(30)
     y = y + np.random.default_rng(0).standard_normal(30)
     w = np.ones(30) if weight is None else weight
@@ -260,7 +260,7 @@ def test_a_probability_is_a_share_of_networks() -> None:
 
 
 def test_shares_are_an_integral() -> None:
-    """Shares are Phi((f_1 - f_2) / sqrt 2) for two classes, and a quadrature for five. Large f give no NaN."""
+    """Shares are Phi((f_1 - f_2) / sqrt 2) for two classes, and a quadrature for five. Large f do not give NaN."""
     f = np.random.default_rng(0).standard_normal((20, 5)) * 3
     two = shares(f[:, :2])
     assert np.allclose(two[:, 0], ndtr((f[:, 0] - f[:, 1]) / 2**0.5), rtol=1e-12)
@@ -292,7 +292,7 @@ def test_a_scale_is_found_for_many_classes(classes: int, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("how", [{"ridge": 0.0}, {"ridge": 1.0}, {"time": 300.0}, {"landmarks": 60}], ids=str)
 def test_probabilities_are_calibrated(how: dict[str, Any]) -> None:
-    """The log-loss on other digits is near the least over seven scales. Scales 4 times larger or smaller are worse."""
+    """The log-loss on other digits is near the lowest over seven scales. Scales 4 times larger or smaller are worse."""
     one, two = mn.datasets.digits().split(200, 600, np.random.default_rng(0))
     model = an.NTKClassifier(**how).fit(one.x, one.labels)
 

@@ -1,4 +1,4 @@
-"""Test that an executor computes the right kernels block by block, and that errors and kills lose no finished block."""
+"""Test that an executor computes kernels correctly in blocks, and that errors and kills lose no finished block."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SPECS = {"dense": DENSE, "pooled": POOLED}
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make each block one tile, which has some 400 rows or one image of 4 x 5 pixels."""
+    """Make each block a single tile, of some 400 rows or of one image of 4 x 5 pixels."""
     monkeypatch.setattr(streaming, "SHORTEST", 0.0)
     monkeypatch.setattr("analytic.images.engine.SHORTEST_TILE", 0.0)
 
@@ -89,7 +89,7 @@ def test_out_and_progress_and_empty() -> None:
 
 @pytest.mark.usefixtures("small_blocks")
 def test_a_store_filled_by_an_executor_is_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store filled by an executor has the same bytes as one filled by a loop. A loop continues a partial store."""
+    """A store filled by an executor has the same bytes as one filled by a loop. A loop can complete a partial store."""
     monkeypatch.setattr(streaming, "FEWEST", 3)
     monkeypatch.setattr(streaming, "PIXEL_PAIRS_PER_BLOCK", 3600)  # 3 x 3 images of 400 pairs of pixels
     kernel, (x, _) = an.kernel(POOLED), inputs("pooled")

@@ -1,4 +1,4 @@
-"""Test regression on landmarks against the dense formulas and the exact solution, with planted errors."""
+"""Test regression on landmarks against the dense formulas and the exact solution. Planted errors must fail."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ N, RIDGE = 90, 0.1
 
 @pytest.fixture(autouse=True, params=["held", "squared"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Use pieces of a few rows, which are held in memory or only summed up. Do not wait for disks."""
+    """Use pieces of a few rows, which are kept in memory or only summed up. Do not wait for disks."""
     monkeypatch.setattr(landmarks, "PIECE", 8 * 20 * 13)
     monkeypatch.setattr(landmarks, "ROWS", 13)
     monkeypatch.setattr(landmarks, "HELD", 2**32 if request.param == "held" else 0)
@@ -118,7 +118,7 @@ def test_targets_of_any_size_have_their_residual() -> None:
 
 
 def test_a_stored_solve_does_not_depend_on_free_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls with much and with little free memory, e.g. on another machine, give the same bytes."""
+    """Calls with much and with little free memory, as on different machines, give the same bytes."""
     x, y, _, _ = data()
     found = []
     for name, free in (("much", 2**40), ("little", 2**10)):
@@ -251,7 +251,7 @@ def test_memory_is_asked_for_before_the_work(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("ridge", [1e-3, 1e-2])
 def test_nearly_singular_landmarks_do_not_make_the_sum_indefinite(ridge: float) -> None:
-    """In two dimensions, the kernel of 200 landmarks is singular up to rounding. Predictions are right to 1e-3."""
+    """In two dimensions, the kernel of 200 landmarks is singular up to rounding. Predictions are accurate to 1e-3."""
     x = np.random.default_rng(0).standard_normal((300, 2))
     kernel = an.kernel(mn.Sequential(mn.Dense(1, b_std=0.1), mn.Erf(), mn.Dense(1)))
     fit = an.solve(kernel, x, np.sin(2 * x[:, :1]), ridge=ridge, kind="nngp", by="landmarks", landmarks=200)

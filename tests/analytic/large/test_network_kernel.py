@@ -23,7 +23,7 @@ def digits(n: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_the_kernels_gradient_is_that_of_the_evidence() -> None:
-    """Away from the optimum, the gradient of the evidence is correct. The search increases the evidence."""
+    """Away from the optimum, the gradient of the evidence equals finite differences. Fitting increases the evidence."""
     x, y = digits(50)
     model = GaussianProcessRegressor(an.NetworkKernel(activation="erf") + WhiteKernel(0.1), optimizer=None).fit(x, y)
     theta = model.kernel_.theta + 0.1

@@ -148,7 +148,7 @@ def test_targets_of_any_size_and_of_zero() -> None:
 
 
 def without_factor(patch: pytest.MonkeyPatch) -> None:
-    """Remove the preconditioner, so that many steps are needed."""
+    """Remove the preconditioner, so that the solver needs many steps."""
     patch.setattr(Factor, "__init__", lambda self, *_: None)
     patch.setattr(Factor, "solve", lambda self, r: r)
 
@@ -219,7 +219,7 @@ def killed_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int,
 def test_a_killed_solve_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: Any, owner: Any, name: str, call: int, after: bool
 ) -> None:
-    """After a kill and a restart, every file has the same bytes, and no block of the factor was computed twice."""
+    """After a kill and a restart, all files equal those of an uninterrupted solve, and no block was computed twice."""
     x, y, _ = data(dtype="float32")
     if by != "cholesky":
         without_factor(monkeypatch)
@@ -334,7 +334,7 @@ def test_a_damaged_state_is_computed_again(tmp_path: Path) -> None:
 
 
 def test_a_second_starter_waits_and_has_the_result(tmp_path: Path) -> None:
-    """A solve that starts while another holds the lock waits. It then returns the same bytes without steps."""
+    """A solve that starts while another holds the lock waits, and then returns the stored result without steps."""
     x, y, _ = data(40)
     first = an.solve(KERNEL, x, y, ridge=RIDGE, store=tmp_path)
     (folder,) = tmp_path.glob("cholesky-*")
@@ -348,7 +348,7 @@ def test_a_second_starter_waits_and_has_the_result(tmp_path: Path) -> None:
 
 
 def test_an_executor_computes_the_kernel(tmp_path: Path) -> None:
-    """With an executor, coefficients have the same bits as without, also for landmarks."""
+    """Coefficients with and without an executor are bit-identical, also for landmarks."""
     x, y, _ = data(60)
     with ThreadPoolExecutor(2) as pool:
         for by, more in (("cholesky", {}), ("landmarks", {"landmarks": 20})):
@@ -395,7 +395,7 @@ def test_an_indefinite_kernel_is_refused_with_its_pivot(monkeypatch: pytest.Monk
 
 
 class Undefined:
-    """A kernel of NaN."""
+    """A kernel whose entries are all NaN."""
 
     def ntk(self, x1: Array, x2: Array | None = None) -> Array:
         return np.nan * KERNEL.ntk(x1, x2)
@@ -404,7 +404,7 @@ class Undefined:
 
 
 def test_a_residual_that_is_no_number_ends_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A NaN residual ends the steps after two products, not after a thousand."""
+    """A NaN residual ends the iteration after two products, not after a thousand."""
     x, y, _ = data(40)
     products, right = [], Gram.product
 
@@ -460,7 +460,7 @@ def test_wrong_arguments_are_refused(change: dict[str, Any], error: str) -> None
 
 
 def test_a_kernel_that_does_not_say_what_it_is_has_no_store(tmp_path: Path) -> None:
-    """A kernel with the default repr cannot have a store. The repr has an address, which can be reused."""
+    """A kernel with the default repr cannot have a store, because the repr contains an address that can be reused."""
     x, y, _ = data(40)
     with pytest.raises(TypeError, match="which say what they are"):
         an.solve(Shifted(0.0), x, y, ridge=RIDGE, store=tmp_path)

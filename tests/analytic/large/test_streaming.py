@@ -1,4 +1,4 @@
-"""Test that stores end with the same bytes after kills, damage, sharing, and full disks."""
+"""Test that stores end up with the same bytes after kills, damage, sharing and full disks."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Killed(Exception):
 @pytest.mark.parametrize("against", [False, True], ids=["symmetric", "two sets"])
 @pytest.mark.usefixtures("small_blocks")
 def test_a_killed_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, against: bool) -> None:
-    """After a kill, the next call computes only the missing blocks and gives the same bytes."""
+    """After a kill, the next call computes only the missing blocks, and gives the bytes of an uninterrupted call."""
     x = images(7, (3, 4, 2)).astype(np.float32)
     x2 = images(6, (3, 4, 2), seed=1).astype(np.float32) if against else None
     kernel = an.kernel(POOLED)
@@ -218,7 +218,7 @@ class Counted:
     def after(self, record: bytes) -> int:
         """Count the blocks computed by a call that finds `record`.
 
-        Raise AssertionError unless the call ends with the right bytes.
+        Raise AssertionError unless the call ends with the correct bytes.
         """
         place, self.computed = self.folder / "copy", 0
         shutil.rmtree(place, ignore_errors=True)
@@ -275,7 +275,7 @@ def test_where_all_bits_are_lost_all_blocks_are_computed(store: Counted) -> None
 
 
 def test_a_record_of_another_kernel_is_refused(store: Counted) -> None:
-    """A store with the record of another kernel is rejected, whatever the record contains.
+    """A store with the record of another kernel is rejected, whatever that record contains.
 
     Under the expected name, no line of such a record matches a block.
     """
@@ -374,7 +374,7 @@ def test_the_result_cannot_be_written_to(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("starters", [2, 5])
 def test_starters_share_the_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starters: int) -> None:
-    """Each block is computed by only one of the starters, and the bytes are those of a single starter."""
+    """Calls that share a store compute each block only once, and give the bytes of a single call."""
     kernel, x = an.kernel(POOLED), images(9, (3, 4, 2))
     whole = kernel.both(x, store=tmp_path / "whole")
     begin, computed = Barrier(starters), []
@@ -404,7 +404,7 @@ def test_starters_share_the_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_record_that_another_starter_begins_meanwhile_is_no_stranger(
     store: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A record can be absent when the store reads it, but present when the store looks for records of other kernels."""
+    """A record that another call creates between two reads of the folder is not taken for that of another kernel."""
     right, reads = read_lines, []
 
     def absent_at_first(path: Path, what: str, remedy: str) -> list[str]:

@@ -41,7 +41,7 @@ def moment_matched(n: int = 6) -> tuple[mn.Network, mn.Array]:
 
 
 def network_at(n: int, gamma0: float, times: Array) -> Array:
-    """Return f on training and test points while the moment-matched network trains by gradient flow."""
+    """Return f on training and test points at `times` of gradient flow of the moment-matched network."""
     net, theta0 = moment_matched()
     alpha = 1 / (gamma0 * sqrt(n))
     model = mn.Centred(net, theta0, alpha)
@@ -62,7 +62,7 @@ def limit_law(gamma0: float) -> float:
 
 @pytest.mark.parametrize("gamma0", GAMMAS)
 def test_a_network_with_the_limits_moments_follows_it(gamma0: float) -> None:
-    """Check outputs on training and test points, the hidden layer's kernel, and the tangent kernel, at width 6."""
+    """Outputs on training and test points, the feature kernel and the NTK at width 6 equal those of the limit."""
     net, theta0 = moment_matched()
     alpha = 1 / (gamma0 * sqrt(6))
     by = mn.Solver(rtol=1e-10, atol=1e-12)
@@ -79,7 +79,7 @@ def test_a_network_with_the_limits_moments_follows_it(gamma0: float) -> None:
 
 
 def test_a_wrong_factor_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The law fails if features learn at twice the right rate, and for gamma0 in place of gamma0^2."""
+    """Negative controls: the law fails if features learn at twice the rate, and for gamma0 in place of gamma0^2."""
     right = TwoLayerLimit._rate
 
     def twice(self: TwoLayerLimit, t: float, state: Array) -> Array:

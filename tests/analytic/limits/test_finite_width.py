@@ -34,7 +34,7 @@ def spec(phi: mn.spec.Layer, widths: tuple[int, ...]) -> mn.Sequential:
 
 @cache
 def drawn(net: mn.Sequential, members: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return f^2 and hatTheta of random networks. Right and wrong claims are tested on the same draws."""
+    """Return f^2 and hatTheta of random networks. Correct and wrong claims use the same draws."""
     squares, thetas = kernels(net, X, members, seed)
     return squares[:, 0], thetas[:, 0]
 

@@ -142,8 +142,8 @@ def test_mean_field_theory_by_tangents_has_the_same_limit() -> None:
 def width_law(phi: Activation, hidden: int, total: int, widths: tuple[int, ...] = (16, 32, 64)) -> None:
     """The mean over total / n networks of width n differs from the limit by c / n.
 
-    A single network differs from the mean by O(n^(-1/2)). We measure the mean of y f over four digits, one of them
-    odd, after twenty steps in which features move.
+    A single network differs from the mean by O(n^(-1/2)). We measure the mean of y f over four digits, one of them odd,
+    after twenty steps of feature learning.
     """
     x, y = mn.datasets.digits().pca(5).on_sphere().subset(4, np.random.default_rng(3)).parity()
     lr, steps = 0.1 if isinstance(phi, mn.ReLU) else 0.2, 20

@@ -40,7 +40,7 @@ def theory(which: mn.Sequential, y: Array = Y, samples: int = 128, **how: Any) -
 
 
 def test_moments_of_the_two_layer_linear_network() -> None:
-    """For f = a.w / sqrt(n), the moments are 0, 4, 4 and 8 over n.
+    """For f = a.w / sqrt(n), the four moments times n are 0, 4, 4 and 8.
 
     Theta = (|a|^2 + |w|^2) / n. Derivatives along gradients of f are df = Theta and dTheta = 4 f / n.
     """
@@ -53,7 +53,7 @@ def test_moments_of_the_two_layer_linear_network() -> None:
 
 @pytest.mark.parametrize("hidden", [1, 2, 3])
 def test_linear_networks_at_initialisation(hidden: int) -> None:
-    """E Theta is the limit at every width, and `finite_width` gives Var Theta exactly."""
+    """E Theta is the limit at every width, and Var Theta agrees with the exact value of `finite_width`."""
     widths = 1_000_000, 2_000_000, 4_000_000
     scales = 1.3, 0.8, 1.1
     which = mn.Sequential(*(mn.Dense(n, w_std=w) for n, w in zip(widths[:hidden], scales, strict=False)), mn.Dense(1))
@@ -65,7 +65,7 @@ def test_linear_networks_at_initialisation(hidden: int) -> None:
 
 
 def test_ends_and_symmetries() -> None:
-    """The correction is 0 at t = 0 and, on the training set, at the end.
+    """The correction is 0 at t = 0 and, on the training set, at t = inf.
 
     The correction is odd in y, and is a sum of terms in the layers' inverse widths.
     """
@@ -295,8 +295,7 @@ def start_law() -> None:
 def test_kernels_of_three_layers_at_the_start(plant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels at initialisation agree with the theory.
 
-    The check fails on a theory without the correlation of backward signals, the noise of the kernels above, or one of
-    the layers.
+    The check fails on a theory without the second derivatives of K or of T, or without one of the layers.
     """
 
     def planted(phi: list[Array], kappa: Array, K: Jet, T: Jet, N: int) -> FiniteLayer:
@@ -318,7 +317,7 @@ def test_kernels_of_three_layers_at_the_start(plant: str, monkeypatch: pytest.Mo
 
 @pytest.mark.slow
 def test_trained_networks() -> None:
-    """Compare with 16,000 networks per width from examples/mean_of_networks.py, extrapolated from widths 32 and 64.
+    """Compare the theory with 16,000 networks per width, 32 and 64, from examples/mean_of_networks.py.
 
     The check fails on a theory that lacks one of the moments cov, o3f and o4.
     """

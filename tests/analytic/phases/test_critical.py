@@ -62,10 +62,10 @@ def swish(u: Any) -> tuple[Any, Any, Any]:
 def test_points_where_variances_keep_in_40_digits(
     activation: mn.spec.Activation, phi: Any, near: float, per_unit: int
 ) -> None:
-    """Compare the critical points at which E phi phi'' = 0, i.e. dQ/dq = chi_1, with 40-digit values.
+    """Compare the critical points at which E phi phi'' = 0, so that dQ/dq = chi_1, with 40-digit values.
 
-    There, w^2 = 1 / E phi'^2 and b^2 = q - E phi^2 / E phi'^2. The error of the trapezoid rule falls exponentially
-    with the number of nodes per unit of z, because phi has no pole near the real axis.
+    At these points, w^2 = 1 / E phi'^2 and b^2 = q - E phi^2 / E phi'^2. The error of the trapezoid rule falls
+    exponentially with the number of nodes per unit of z, because phi has no pole near the real axis.
     """
     with mp.workdps(40):
         nodes = [

@@ -62,9 +62,9 @@ def deep_tanh(x: np.ndarray[Any, Any], depth: int) -> tuple[float, float]:
 
 
 def test_the_error_is_a_bound_in_the_chaotic_phase() -> None:
-    """In the chaotic phase, the error exceeds the sum of the layers' own errors, because roundings are amplified.
+    """In the chaotic phase, the error exceeds the sum of the layers' own errors, because rounding errors are amplified.
 
-    `Kernel.error` includes the amplified roundings, and is a bound.
+    `Kernel.error` includes the amplified rounding errors, and is a bound.
     """
     k, x = chaotic(mn.Tanh(), 50)
     with mp.workdps(40):

@@ -84,7 +84,7 @@ BLOCKS: list[tuple[mn.Layer, ...]] = [
 
 @cache
 def deep_kernels(layers: tuple[mn.Layer, ...]) -> Any:
-    """Return K and Theta of two inputs, and of the first input with itself, at five depths. No planted error enters."""
+    """Return K and Theta of two inputs, and of the first input with itself, at five depths, without planted errors."""
     x, at = np.array([[1.0, 0.2], [-0.3, 1.1]]), []
     for depth in (8, 9, 10, 150, 151):
         K, Theta = an.kernel(mn.Sequential(dense(1.0, 0.3), *layers * depth)).both(x)
@@ -155,7 +155,7 @@ def critical_tanh() -> tuple[float, float]:
 
 
 def law_of_the_edge() -> None:
-    """Critical tanh is right to 1e-12, and tanh, ReLU, GELU and Swish agree with published points."""
+    """Critical tanh is accurate to 1e-12, and tanh, ReLU, GELU and Swish agree with published points."""
     q, w2 = critical_tanh()
     at = an.critical(mn.Tanh(), b_std=0.05**0.5)
     assert at.q == pytest.approx(q, rel=1e-12)
@@ -170,7 +170,7 @@ def law_of_the_edge() -> None:
 
 
 def law_of_ntk() -> None:
-    """After 30 blocks, Theta is `Phase.ntk` plus chi_1^30 times the first Theta. `growth` is "bounded" or "linear"."""
+    """After 30 blocks, Theta is `Phase.ntk` plus chi_1^30 times the first Theta. `growth` is as expected."""
     for w, growth in ((0.9, "bounded"), (2**0.5, "linear")):
         layers = mn.Sequential(mn.Dense(9, w_std=w, b_std=0.5 if w < 1 else 0.0), mn.ReLU())
         found = phase_module.phase(layers)
@@ -264,7 +264,7 @@ def test_planted_errors_are_refused(name: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_names_and_ends() -> None:
-    """Check networks whose variance vanishes, stays constant or is unbounded."""
+    """Check the phases of networks whose variance vanishes, stays constant or is unbounded."""
     found = [an.phase(mn.Sequential(mn.Dense(9, w_std=w), mn.ReLU())) for w in (1.0, 2**0.5, 2.0)]
     assert [one.name for one in found] == ["ordered", "critical", "unbounded"]
     assert [one.q for one in found] == [0.0, 1.0, inf]
@@ -279,7 +279,7 @@ def test_names_and_ends() -> None:
 
 @pytest.mark.parametrize(("start", "phi"), [(1e-20, mn.Tanh()), (1e-17, mn.Tanh()), (1e13, mn.Erf()), (1e20, mn.Erf())])
 def test_extreme_starts_reach_the_fixed_point(start: float, phi: mn.Layer) -> None:
-    """The fixed point is found from starts far outside the variances among which the search looks for it."""
+    """The fixed point is found from starting variances far outside the range of the search."""
     spec = mn.Sequential(mn.Dense(9, w_std=1.5, b_std=0.3), phi)
     assert an.phase(spec, start=start).q == pytest.approx(an.phase(spec).q, rel=1e-11)
 
@@ -289,7 +289,7 @@ def test_extreme_starts_reach_the_fixed_point(start: float, phi: mn.Layer) -> No
 )
 @pytest.mark.parametrize("b_std", [0.5, 1.0, 3.0])
 def test_slopes_where_trained_biases_exceed_the_variance(w_std: float, phi: mn.Layer, chi: float, b_std: float) -> None:
-    """Biases add b^2 to Theta.  With Theta(x, x) = q = 1e-16, rounding would make chi a multiple of 2.2."""
+    """Biases add b^2 to Theta.  If Theta(x, x) were q = 1e-16, rounding would make chi a multiple of 2.2."""
     block = mn.Sequential(mn.Dense(64, w_std=w_std, b_std=b_std, b_init="zeros"), phi)
     found = an.phase(block, start=1e-12)
     assert (found.chi_1, found.chi) == pytest.approx((chi, chi), rel=1e-13)

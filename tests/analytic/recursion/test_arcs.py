@@ -11,7 +11,7 @@ from analytic.recursion.arcs import arc_series
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_both_polynomials_are_exact_to_rounding(dtype: type) -> None:
-    """The series give P and R in a / 2 = sqrt(p) P and a cos a - sin a = 2 p sqrt(p) R, where p = sin(a/2)^2."""
+    """The series equal P and R, where a / 2 = sqrt(p) P, a cos a - sin a = 2 p sqrt(p) R and p = sin(a/2)^2."""
     eps = float(np.finfo(dtype).eps)
     for p in np.linspace(0.002, 0.5, 250):
         with mp.workdps(50):

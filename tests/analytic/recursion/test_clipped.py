@@ -85,9 +85,9 @@ def test_planted_errors_are_refused(name: str, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("q", [1e-300, 1e-20, 1e20, 1e300])
 @pytest.mark.parametrize("p", [1e-30, 1e-9, 0.3, 0.5, 1.0])
 def test_small_variances_are_linear_and_large_ones_steps(q: float, p: float) -> None:
-    """For small variances, Hardtanh is x and ReLU6 is (|x| + x) / 2.
+    """For small variances, Hardtanh acts as x and ReLU6 as (|x| + x) / 2.
 
-    For large variances, Hardtanh is sign x and ReLU6 is a step of height 6.
+    For large variances, Hardtanh acts as sign x and ReLU6 as a step of height 6.
     """
     a = 2 * np.arcsin(sqrt(p))
     linear, step = of_pair(ONE, q, q, p), of_pair(more.ReLU6(), q, q, p)

@@ -116,7 +116,7 @@ BOUND = {np.float64: 1e-11, np.float32: 2e-6}
 
 
 def check_degenerate(phi: mn.Activation, dtype: Any) -> None:
-    """Check all pairs of rows, also with a ReLU after phi. ReLU's kernel depends on angles, not only on squares."""
+    """Compare all pairs of rows with 70-digit values, also with a ReLU after phi, whose kernel depends on angles."""
     x = modest_rows(dtype)[[0, 1, 2, 4, 6, 8, 9, 10, 12, 14, 15, 16, 18, 21]]
     for spec in (network(phi, b_std=0.0), network(phi, mn.ReLU())):
         errors = largest_errors(an.kernel(spec).both(x), exact_kernels(spec, x))
@@ -126,12 +126,12 @@ def check_degenerate(phi: mn.Activation, dtype: Any) -> None:
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("phi", EACH, ids=repr)
 def test_degenerate_rows(phi: mn.Activation, dtype: Any) -> None:
-    """Check equal, opposite, nearly parallel, collinear and zero rows against 70-digit values."""
+    """Compare equal, opposite, nearly parallel, collinear and zero rows with 70-digit values."""
     check_degenerate(phi, dtype)
 
 
 def test_one_minus_the_correlation_is_not_good_enough() -> None:
-    """With p' = (1 - c') / 2 from the textbook's E phi(u) phi(u'), a ReLU amplifies roundings to 1e-9 and more."""
+    """With p' = (1 - c') / 2 from the textbook's E phi(u) phi(u'), a ReLU amplifies rounding errors to over 1e-9."""
     x = modest_rows(np.float64)[[0, 2, 4, 5, 6, 7, 8]]
     truth = exact_kernels(network(mn.Rbf(0.5), mn.ReLU()), x)
     assert max(largest_errors(an.kernel(network(mn.Rbf(0.5), mn.ReLU())).both(x), truth)) < 1e-12
@@ -142,7 +142,7 @@ def test_one_minus_the_correlation_is_not_good_enough() -> None:
     "phi", [EACH[0], *(pytest.param(a, marks=pytest.mark.slow) for a in KINDS[1:3]), EACH[4]], ids=repr
 )
 def test_images(phi: mn.Activation) -> None:
-    """Closed forms are right in image networks, on equal, opposite, nearly equal and black images."""
+    """Closed forms are accurate in image networks, for equal, opposite, nearly equal and black images."""
     rng = np.random.default_rng(0)
     x = 0.7 * rng.standard_normal((5, 3, 4, 2))
     x[1], x[2], x[3] = x[0], -x[0], 0
@@ -157,7 +157,7 @@ def test_images(phi: mn.Activation) -> None:
 
 
 def test_sign_has_an_nngp_and_no_ntk() -> None:
-    """The NNGP is 1 - 2 a / pi at angle a, right to 1e-11. The NTK raises an error, also in a residual branch."""
+    """The NNGP is 1 - 2 a / pi at angle a, to 1e-11. The NTK raises an error, also in a residual branch."""
     spec = network(mn.Sign(), b_std=0.0)
     x = degenerate_rows(np.random.default_rng(1))
     kernel = an.kernel(spec)
@@ -175,7 +175,7 @@ def test_sign_has_an_nngp_and_no_ntk() -> None:
 
 
 def test_networks_of_signs_have_the_nngp_on_average() -> None:
-    """Check z-scores of 8000 networks. The check fails on a kernel that is a fifth larger."""
+    """Compare the mean over 8000 networks with the NNGP. The check fails if the kernel is a fifth larger."""
     spec, x = mn.Sequential(mn.Dense(20, b_std=0.4), mn.Sign(), mn.Dense(1, b_std=0.4)), inputs()
     net, upper = mn.Network(spec, x.shape[1:]), np.triu_indices(len(x))
     samples = mn.nngp(net, net.init(np.random.default_rng(0), ensemble=8000), x)[:, *upper]
@@ -299,7 +299,7 @@ def error_holds(phi: Any, coef: list[Any], x: Array) -> tuple[float, float]:
 
 @pytest.mark.parametrize("degree", [5, 30, 60])
 def test_the_error_of_polynomials_in_60_digits(degree: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In powers of x, the terms of h_60 cancel to five digits. The recurrence for h_60 keeps all digits."""
+    """In powers of x, the terms of h_60 cancel to five digits. The recurrence for h_60 loses no digits."""
     x = np.array([[1.0, 1.0], [1.0, -0.5], [0.999, 1.001]])
     with mp.workdps(60):
         coef = h(degree)
@@ -316,9 +316,9 @@ def test_the_error_of_polynomials_in_60_digits(degree: int, monkeypatch: pytest.
 
 @pytest.mark.parametrize("w", [10.0, 1e4])
 def test_diagonals_are_exact_where_the_series_is_not(w: float) -> None:
-    """The diagonals E tanh^2 and E sech^4 are separate integrals, right to 1e-14 without a warning.
+    """The diagonals E tanh^2 and E sech^4 are separate integrals, accurate to 1e-14 without a warning.
 
-    The kernel between two different rows warns.
+    For the kernel between two different rows, the library warns.
     """
     k, x = an.kernel(mn.Sequential(mn.Dense(8, w_std=w), mn.Tanh(), mn.Dense(1))), np.array([[1.0, 1.0]])
     near = np.array([[1.0, 1.0 + 1e-3]])

@@ -1,4 +1,4 @@
-"""Test dual activations and derivatives of dual activations against integrals over the plane, e.g. E phi(u) phi(v)."""
+"""Test dual activations and their derivatives against integrals over the plane, such as E phi(u) phi(v)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def plane(activation: Activation, q1: float, q2: float, c: float) -> tuple[float
 
 
 def pair(q1: float, q2: float, c: float) -> Any:
-    """Return two inputs, d = 2, with variances q1, q2 and correlation c behind a Dense layer with w_std = 1."""
+    """Return two inputs, d = 2, with variances q1, q2 and correlation c after a Dense layer with w_std = 1."""
     return np.sqrt(2) * np.array([[np.sqrt(q1), 0.0], [np.sqrt(q2) * c, np.sqrt(q2) * np.sqrt((1 - c) * (1 + c))]])
 
 
@@ -63,7 +63,7 @@ def test_the_check_refuses_another_activation() -> None:
 
 @pytest.mark.parametrize("activation", [mn.ReLU(), mn.LeakyReLU(0.2), mn.LeakyReLU(-0.7), mn.Abs()], ids=str)
 def test_homogeneous(activation: Activation) -> None:
-    """Check activations with phi(r x) = r phi(x) for r > 0, by quadrature over the angle, split at the kinks."""
+    """Compare kernels of activations with phi(r x) = r phi(x), r > 0, with quadrature over the angle between kinks."""
     f = pointwise(activation)
     kernel = an.kernel(mn.Sequential(mn.Dense(1), activation, mn.Dense(1))).both
     for angle in (0.0, 0.1, 1.0, 2.0, 3.1, np.pi):
@@ -139,7 +139,7 @@ def test_an_activation_from_outside() -> None:
 
 
 def test_an_activation_that_is_registered_again_has_another_kernel() -> None:
-    """Register another phi for the same class, as a notebook does when an edited cell runs again."""
+    """If another phi is registered for a class, as when an edited notebook cell runs again, the kernel changes."""
 
     class Mine(Activation):
         pass
@@ -221,7 +221,7 @@ def tanh_kernels(q: float, c: Any) -> tuple[Any, Any]:
 def test_large_preactivations_state_their_error(w_std: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """At correlation c, the error is at most `Kernel.error` times |c|^1024, and not far below this bound near c = 1.
 
-    At angles of at least 0.27 from 0 and pi, the error is only rounding. Here only the series is used, as for rows of
+    At angles of at least 0.27 from 0 and pi, the error is only rounding. This test uses only the series, as for rows of
     several norms. `test_steep` tests rows of one norm.
     """
     monkeypatch.setattr(Steep, "of", staticmethod(lambda *_: None))

@@ -38,7 +38,7 @@ def square_of_tanh(xp: Any, q: Any) -> Any:
 @pytest.mark.parametrize("grid", [0.0, 0.25])
 @pytest.mark.parametrize("s", [[0.5, 0.6, 3.0], [1.0, 1.001, 1.002, 1.01], [1e-3, 1.0, 2.0, 400.0]])
 def test_the_curve_of_norms_keeps_the_distances(s: list[float], grid: float) -> None:
-    """Distances on the curve of norms are right for any order and spacing of the norms."""
+    """Distances on the curve of norms are correct for any order and spacing of the norms."""
     scales = np.array(s)
     found = mismatch(lambda xp, x: np.tanh(x), square_of_tanh, scales, grid)
     assert found is not None

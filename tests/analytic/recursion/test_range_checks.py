@@ -35,7 +35,7 @@ def rows(scale: float, dtype: Any = np.float64) -> Array:
 
 
 def errors(spec: mn.Sequential, x: Array, monkeypatch: pytest.MonkeyPatch) -> float:
-    """Return the larger error of NNGP and NTK, relative to sqrt(k(x, x) k(x', x')), from mpmath with 340 digits."""
+    """Return the larger error of NNGP and NTK, relative to sqrt(k(x, x) k(x', x')), by mpmath with 340 digits."""
     monkeypatch.setattr(oracles_kernels, "DIGITS", 340)
     return max(largest_errors(an.kernel(spec).both(x), exact_kernels(spec, x)))
 
@@ -96,7 +96,7 @@ def test_variances_that_float32_cannot_hold_are_taken_in_float64(
 
 
 def test_one_row_at_each_of_many_scales(monkeypatch: pytest.MonkeyPatch) -> None:
-    """ReLU depends on the small angles that GELU creates between collinear rows of different norms.
+    """The kernel of ReLU depends on the small angles that GELU creates between collinear rows of different norms.
 
     One interpolation for all norms loses the small angles.
     """

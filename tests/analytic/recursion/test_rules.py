@@ -1,4 +1,4 @@
-"""Test kernels of `analytic.kernel` against reference values, by laws, and on bad input."""
+"""Test kernels of `analytic.kernel` against reference values and laws, and on bad input."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_deep_linear_networks() -> None:
 
 
 def test_residual_networks_by_hand() -> None:
-    """Compare with kernels of a residual network that are written out by hand."""
+    """Compare kernels of a residual network with formulas written out by hand."""
     spec = mn.Sequential(
         mn.Dense(5, w_std=1.1),
         mn.Residual(mn.Sequential(mn.ReLU(), mn.Dense(5, w_std=1.3, b_std=0.2))),

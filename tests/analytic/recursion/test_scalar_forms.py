@@ -152,7 +152,7 @@ def worst(name: str, dtype: str, run: Run, change: Callable[[list[Any]], None] |
 
 @pytest.mark.parametrize(("dtype", "name"), thinned(product(DTYPES, LAYERS), every=2))
 def test_formulas_are_right_to_rounding(name: str, dtype: str, run: Run) -> None:
-    """Check s up to 5. Variances are then up to 25, and e^-D has errors of up to 25 eps."""
+    """Errors are below 32 eps for s up to 5, where variances reach 25 and errors of e^-D reach 25 eps."""
     assert worst(name, dtype, run) < 32
 
 
@@ -186,7 +186,7 @@ def test_outside_the_image(name: str, run: Run) -> None:
 
 
 def test_signs_have_the_angle(run: Run) -> None:
-    """For Sign, D' is 2 / pi times the angle, up to the square root of a rounding if the angle is near 0 or pi."""
+    """For Sign, D' is 2 / pi times the angle, up to the square root of eps if the angle is near 0 or pi."""
     D, s, s2 = entries("float64", [0.0, 1.0, 5.0])
     form, q, q2 = scalar_forms.SIGN, s * s, s2 * s2
     one, two = ((*form.numbers(np, v), np.ones_like(v)) for v in (q, q2))
@@ -197,7 +197,7 @@ def test_signs_have_the_angle(run: Run) -> None:
 
 @pytest.mark.parametrize("s", [1e60, 1e149])
 def test_large_gelus_are_relus(s: float, run: Run) -> None:
-    """Up to terms of 1/s, D' = (q + q')/4 - E relu relu', also at the end of the range."""
+    """Up to terms of order 1/s, D' = (q + q')/4 - E relu relu', also at the end of the range."""
     angle, size = np.linspace(0, np.pi, 16), np.full(16, s)
     form, D = scalar_forms.GELU, 2 * (size * np.sin(angle / 2)) ** 2
     one, two = ((*form.numbers(np, v * v), np.ones(16)) for v in (size, 0.5 * size))

@@ -113,7 +113,7 @@ def test_what_has_no_ends() -> None:
 
 @pytest.mark.parametrize(("narrow", "most"), [(1.0, 1e-11), (4.0, 1e-6), (20.0, 1.0)])
 def test_a_narrow_step_says_that_its_panels_are_wide(narrow: float, most: float) -> None:
-    """Nodes are placed for phi that changes over a width of 1. For a steeper phi, the error is measured and stated."""
+    """Nodes suit a phi that changes over a width of 1. For a steeper phi, the error is measured and stated."""
     f = pointwise(mn.Tanh())
     phi = Pointwise(lambda xp, x: f.phi(xp, narrow * x), lambda xp, x: narrow * f.derivative(xp, narrow * x))
     z, weights = graded(np.zeros(1), 0.01, 20)
@@ -146,7 +146,7 @@ PLANTED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_error_is_found_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative controls: with each planted error, kernels have large errors."""
+    """Negative controls: each planted error makes kernels wrong by more than 1e-6."""
     right, planted = Steep.of, dict(PLANTED[name])
     if "coefficients" in planted:
         monkeypatch.setattr(steep, "coefficients", planted.pop("coefficients"))

@@ -1,4 +1,4 @@
-"""Test equal, opposite, nearly parallel, collinear and zero rows against mpmath. Naive kernels are wrong there."""
+"""Test equal, opposite, nearly parallel, collinear and zero rows against mpmath. Naive formulas fail for such rows."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_rows_in_a_narrow_cone(dtype: Any, distance: float) -> None:
 
 
 def test_deep_and_near() -> None:
-    """Check thirty layers on an equal pair, angles of 1e-3, 1e-8 and 1e-15, an opposite row and a zero row."""
+    """Compare thirty layers with mpmath for equal, opposite and zero rows, and angles of 1e-3, 1e-8 and 1e-15."""
     x = rows(np.float64)[[0, 1, 2, 5, 8, 9, 15]]
     for activation in (mn.ReLU, mn.Erf):
         spec = chain(activation, 30, 0.0)
@@ -146,7 +146,7 @@ def test_one_image_at_many_brightnesses(activation: type[mn.spec.Activation], dt
 
 @pytest.mark.parametrize("activation", WEIGHTS)
 def test_zero_initialised_biases(activation: type[mn.spec.Activation]) -> None:
-    """In the hidden layers, a row of zeros keeps K = 0. The biases train, so Theta of this row is positive."""
+    """In the hidden layers, K of a row of zeros is 0. The biases are trained, so Theta of this row is positive."""
     zeros = mn.Dense(8, b_std=0.5, b_init="zeros")
     for last in (mn.Dense(1), mn.Dense(1, b_std=0.1)):
         spec = mn.Sequential(zeros, activation(), zeros, activation(), last)
@@ -203,9 +203,9 @@ def test_the_check_refuses_nan() -> None:
 
 
 def test_the_rest_of_a_product_is_exact() -> None:
-    """`product_rest` equals the rest a b - round(a b), computed with fractions.
+    """`product_rest` equals the rounding error a b - round(a b), computed with fractions.
 
-    Most of the products are rounded. If a is replaced by adjacent numbers, the rests differ.
+    Most of the products are rounded. If a is replaced by adjacent numbers, the errors differ.
     """
     a, b = np.random.default_rng(0).standard_normal((2, 1000)) * np.logspace(-40, 40, 1000)
     rest = product_rest(a, b, a * b)

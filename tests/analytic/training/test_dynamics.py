@@ -171,7 +171,7 @@ def test_planted_right_formulas_pass_and_mistakes_do_not() -> None:
 
 
 def test_a_linearised_network_trains_as_predicted_in_weight_space() -> None:
-    """Check theta_t = theta_0 + J' a_t, Lee et al. eq. (8), with a network's own hand-written derivatives."""
+    """Check equation (8) of Lee et al., theta_t = theta_0 + J' a_t, with a network's hand-written derivatives."""
     rng = np.random.default_rng(3)
     x, y = rng.standard_normal((6, 4)), rng.standard_normal((6, 2))
     net = Network(s.Sequential(s.Dense(16, w_std=1.5, b_std=0.1), s.Erf(), s.Dense(2)), (4,))
@@ -303,7 +303,7 @@ def test_a_kernel_that_bounds_no_rate_is_refused(size: float) -> None:
 
 
 def test_the_mean_over_outputs_has_another_rate() -> None:
-    """Just below the full kernel's largest rate, descent converges. Just below that of the mean kernel, it diverges."""
+    """Just below the full kernel's largest rate, descent converges. Just below the mean kernel's rate, it diverges."""
     rng = np.random.default_rng(0)
     net = mn.Network(mn.Sequential(mn.Dense(32), mn.ReLU(), mn.Dense(4)), (5,))
     theta, x = net.init(rng), rng.standard_normal((10, 5))

@@ -26,7 +26,7 @@ def matrix(half: list[list[Any]]) -> Any:
 
 
 def conditioned(x: Array, x_test: Array, y: Array, ridge: float, kind: str) -> tuple[Any, Any]:
-    """Return the mean and covariance of Lee et al. 2019, eqs. (13) and (16)."""
+    """Return the mean and covariance of equations (13) and (16) of Lee et al. 2019."""
     n = len(x)
     K, T = (matrix(half) for half in exact_kernels(SPEC, np.concatenate([x, x_test])))
     k = T if kind == "ntk" else K
@@ -70,7 +70,7 @@ def test_training_rows_out_of_range_have_names(scale: float) -> None:
 @pytest.mark.parametrize("kind", ["nngp", "ntk"])
 @pytest.mark.parametrize(("scale", "power"), [(1e-150, 664), (1e150, -664), (1.0, 900), (1.0, -900)])
 def test_means_are_linear_in_targets_of_any_size(scale: float, power: int, kind: Any) -> None:
-    """The mean is right even if (K + ridge I)^-1 y is out of range, where a naive mean is NaN or 0."""
+    """The mean is correct even if (K + ridge I)^-1 y is out of range, where a naive mean is NaN or 0."""
     rng = np.random.default_rng(0)
     x, y, x_test = scale * rng.standard_normal((5, 4)), rng.standard_normal((5, 2)), scale * rng.standard_normal((3, 4))
 

@@ -80,7 +80,7 @@ def test_without_momentum_it_is_gradient_descent() -> None:
 
 
 def test_late_steps_in_lost_directions_are_refused() -> None:
-    """Late steps act like steps of rate lr / (1 - m). Outputs at m = .999 and t = 5e14 would be wrong by 180 %."""
+    """Late steps act like steps of rate lr / (1 - m). At m = .999 and t = 5e14, outputs would be wrong by 180 %."""
     x = np.linspace(-1, 1, 14)
     k, k_test = np.exp(-((x[:, None] - x) ** 2) / 2), np.exp(-((1.5 - x) ** 2) / 2)[None]
     y = np.sign(np.sin(7 * x))[:, None]
@@ -108,7 +108,7 @@ def exact(z: Any, m: float, t: int) -> Any:
 def test_every_eigenvalue_keeps_its_digits(m: float) -> None:
     """Check slow, critical, nearly critical, oscillating and nearly unstable eigenvalues for up to 10^5 steps.
 
-    The error stays below 10 roundings plus twice the change that a rounding of z causes.
+    The error stays below 10 eps plus twice the change that a relative error eps of z causes.
     """
     low, high, edge = (1 - math.sqrt(m)) ** 2, (1 + math.sqrt(m)) ** 2, 2 * (1 + m)
     z = [1e-14, 1e-5, low * (1 - 1e-6), low, float(np.nextafter(low, 1)), 0.3, 1.0, high, edge * (1 - 1e-9)]
@@ -121,7 +121,7 @@ def test_every_eigenvalue_keeps_its_digits(m: float) -> None:
 
 
 def test_a_direction_that_is_zero_and_not_dropped_moves_as_far_as_it_can() -> None:
-    """At mu = 0, step j adds 1 + m + ... + m^(j - 1) to g_t."""
+    """At mu = 0, step j adds (1 - m^j) / (1 - m) to g_t."""
     for t in (1, 2, 3, 50):
         want = sum((1 - 0.9**j) / (1 - 0.9) for j in range(1, t + 1))
         assert gains([0.0, 1.0], 0.9, [t])[0, 0] == pytest.approx(want, rel=1e-13)
@@ -159,7 +159,7 @@ def test_momentum_out_of_range(m: Any) -> None:
 
 
 def test_a_linearised_network_trains_as_predicted() -> None:
-    """Check outputs and weights, theta_0 + J' a, to 2e-14 of the largest at every 25th of 100 steps."""
+    """Outputs and weights, theta_0 + J' a, agree to 2e-14 of the largest entry at every 25th of 100 steps."""
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((8, 5)), rng.standard_normal((8, 2))
     net = mn.Network(mn.Sequential(mn.Dense(32, w_std=1.5, b_std=0.1), mn.Erf(), mn.Dense(2)), (5,))

@@ -40,7 +40,7 @@ def data(N: int, M: int = 7) -> tuple[A, A, A]:
 
 @pytest.mark.parametrize("kind", ["nngp", "ntk"])
 def test_the_answers_are_those_of_the_matrices(kind: Kind) -> None:
-    """The first mean frees the kernel's matrix. Later means and covariances equal formulas in explicit matrices."""
+    """Predicting a mean frees the kernel's matrix. Later means and covariances equal formulas in explicit matrices."""
     x, y, x_test = data(300)
     K, T = DENSE.both(x)
     gp = posterior(DENSE, x, y, ridge=0.01, kind=kind)

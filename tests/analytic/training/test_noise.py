@@ -10,7 +10,7 @@ from minintk.arrays import Array as A
 
 
 class Linear:
-    """A user's kernel with only nngp."""
+    """A user's kernel whose only method is nngp."""
 
     def nngp(self, x1: A, x2: A | None = None) -> A:
         return np.asarray(x1 @ (x1 if x2 is None else x2).T / x1.shape[1])

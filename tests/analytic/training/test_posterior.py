@@ -199,7 +199,7 @@ def test_bad_input_is_refused() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("how", STEPS)
 def test_matrices_give_what_the_kernel_gives(kind: Kind, how: str) -> None:
-    """Check points in any order, with training and test points mixed."""
+    """Predictions from matrices of training and test points in mixed order equal predictions from the kernel."""
     x, y, x_test = data()
     order = np.random.default_rng(3).permutation(N + M)
     points = np.concatenate([x, x_test])[order]

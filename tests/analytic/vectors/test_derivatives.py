@@ -144,7 +144,7 @@ def test_precision_and_shapes() -> None:
 
 @pytest.mark.parametrize("name", ["residual", "dropout"])
 def test_many_rows_go_block_by_block(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks are as accurate as the whole, also with masks. Blocks need at most 9 numbers per pair."""
+    """Derivatives by blocks equal those in one piece, also with masks. Blocks need at most 9 numbers per pair."""
     spec = SPECS.get(name, mn.Sequential(mn.Dense(8, b_std=0.5), mn.ReLU(), mn.Dropout(0.5), mn.Dense(1)))
     x, kernel = np.random.default_rng(0).standard_normal((400, 5)), an.kernel(spec)
     whole = kernel.derivatives(x)
@@ -184,9 +184,9 @@ SCALES = 1e-140, 1e5, 1e9, 1e20, 1e35, 1e100, 1e150, 1e152
 
 @pytest.mark.parametrize(("name", "scale", "dtype"), thinned(product(SPECS, SCALES, ("float32", "float64"))))
 def test_rows_of_any_size_are_right_or_refused(name: str, scale: float, dtype: str) -> None:
-    """Derivatives are right to 2e-5 plus 256 roundings of K / STEP. In extreme ranges, all are finite or refused.
+    """Derivatives are accurate to 2e-5 plus 256 eps K / STEP. In extreme ranges, all are finite or refused.
 
-    The finite differences of the reference have a step 100 times as large.
+    The reference uses finite differences with a step 100 times as large.
     """
     kernel, x = an.kernel(SPECS[name]), rows()[:5] * scale
     if dtype == "float32" and abs(x).max() > 1e38:

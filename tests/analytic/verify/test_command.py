@@ -1,4 +1,4 @@
-"""Test `minintk verify`: its statistics are calibrated, its theory is right, and it fails if the theory is wrong."""
+"""Test `minintk verify`: its statistics are calibrated, its theory is correct, and it fails if the theory is wrong."""
 
 import json
 import re
@@ -57,7 +57,7 @@ def test_weight_movement_of_tensors_that_start_at_zero() -> None:
 
 
 def test_movement_of_kernels_at_the_edges() -> None:
-    """Distances from 0 and between kernels whose squares leave float32 are right. NaN and other shapes raise errors."""
+    """Distances from 0 and of kernels whose squares exceed float32 are correct. NaN and wrong shapes raise errors."""
     one, zero = np.ones((2, 3, 3)), np.zeros((3, 3))
     assert relative_distance(one, zero).tolist() == [np.inf] * 2
     assert relative_distance(zero, zero) == 0
@@ -90,7 +90,7 @@ def test_the_power_laws_interval_covers_as_often_as_it_says() -> None:
 
 @pytest.mark.parametrize("counts", [(2, 2), (2, 2, 2), (3, 3, 3), (1, 1, 1, 4)])
 def test_the_interval_covers_with_few_seeds_too(counts: tuple[int, ...]) -> None:
-    """Coverage is 95 %, up to |z| < 4.9. Without Student's t, it is 80 to 86 % for two seeds per width."""
+    """The coverage is 95 %, up to |z| < 4.9. Without Student's t, it is 80 to 86 % for two seeds per width."""
     rng, trials = np.random.default_rng(1), 600
     fits = [power_law(*samples(-0.5, rng, counts), resamples=400) for _ in range(trials)]
     z = np.sqrt(trials / (0.95 * 0.05)) * (np.mean([f.interval[0] <= -0.5 <= f.interval[1] for f in fits]) - 0.95)
@@ -133,7 +133,7 @@ def given() -> Any:
 
 
 def test_the_rate_stays_below_the_bound_of_every_narrow_network(given: Any) -> None:
-    """The rate is a minimum over bounds, including those of 16 networks of 4 units, but not those of 256 units."""
+    """The rate is the minimum of bounds, including those of 16 networks of width 4, but not those of width 256."""
     bench = experiment._Bench("relu", 1, given, np, 0, lambda part: None)
     ntk = an.kernel(network_spec("relu", 4, 1)).ntk(given.x)
     limit = experiment.LR * an.max_learning_rate(ntk[:N_TRAIN, :N_TRAIN])
@@ -149,7 +149,7 @@ def trained(K: Array, Theta: Array, y: Array, lr: float) -> Ensemble:
 
 
 def test_moments_are_those_of_gradient_descent_step_by_step(given: Any) -> None:
-    """Check the moments of Lee et al.'s eqs. (14) and (15) against 20 steps f <- f - lr/N Theta (f - y).
+    """Compare moments of Lee et al.'s equations (14) and (15) with 20 steps f <- f - lr/N Theta (f - y).
 
     The steps are composed into one affine map of f_0.
     """
@@ -167,7 +167,7 @@ def test_moments_are_those_of_gradient_descent_step_by_step(given: Any) -> None:
 
 
 def test_moments_of_the_last_layer_alone(given: Any) -> None:
-    """Check the mean and the covariance with K in place of Theta, for fixed features and a trained last layer."""
+    """Compare the mean and the covariance with steps in which K replaces Theta, for training the last layer only."""
     K, Theta = an.kernel(network_spec("erf", 8, 2)).both(given.points)
     N, lr = N_TRAIN, 0.3
     update = np.eye(len(K))
@@ -382,7 +382,7 @@ def test_a_wrong_theory_fails(
 
 
 def test_networks_of_another_parametrization_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With PyTorch's parametrization, a spec gives other networks than those that the kernels describe."""
+    """In PyTorch's parametrization, a spec gives networks that differ from those that the kernels describe."""
 
     def naive(spec: Any, input_shape: Any) -> mn.Network:
         return mn.Network(spec, input_shape, mn.PyTorch())

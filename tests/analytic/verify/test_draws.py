@@ -1,4 +1,4 @@
-"""Test the law of width on random networks. The gate keeps the level of significance, and refuses the controls."""
+"""Test the law of width on random networks. The gate keeps its significance level and rejects the controls."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_wrong_decisions_are_as_rare_as_stated(exponent: float, wrong: str, most
 
 @pytest.mark.parametrize(("exponent", "right"), [(-1.0, "holds"), (-0.5, "holds"), (0.0, "refused")])
 def test_the_gate_decides(exponent: float, right: str) -> None:
-    """With scatter as in real draws, at least 80 % of decisions are right, even for the exponent -1/2 of the law."""
+    """With scatter as in real draws, at least 80 % of decisions are correct, even for the exponent -1/2 of the law."""
     found = [decide(one) for one in errors_at(exponent, 300, 0.4, np.random.default_rng(3))]
     assert sum(verdict == right for verdict, _ in found) >= 0.8 * 300
     assert np.mean([rounds for _, rounds in found]) < (4.5 if exponent == -0.5 else 2)
@@ -246,11 +246,11 @@ NARROW = (8, 12, 16, 32, 64)
 def holds_once_in_four(draw: Draw, widths: Sequence[int]) -> None:
     """Check that one of four attempts confirms the law. Each retry has new data and twice the widths.
 
-    The law is asymptotic. If the next order is small, a right draw is refused with probability at most LEVEL_OF_ALL.
-    After a network diverged, the rate is divided by 8. In narrow deep networks, the stable rate of one member can be
-    far below that of the eight members that set the rate. After an attempt that is undecided, we double the number of
-    examples and the rate. If phi has a kink and steps are small, few units cross it, and exponents scatter by 1.5
-    instead of .5. Of 55 draws with phi = |x| and widths 8 ... 64, 37 held in the first attempt, and 18 in the second.
+    The law is asymptotic. If the next order is small, a correct draw is rejected with probability at most LEVEL_OF_ALL.
+    After a network diverges, the rate is divided by 8. In narrow deep networks, the stable rate of one member can be
+    far below that of the eight members that set the rate. After an undecided attempt, we double the number of examples
+    and the rate. If phi has a kink and steps are small, few units cross it, and exponents scatter by 1.5 instead of .5.
+    Of 55 draws with phi = |x| and widths 8 to 64, 37 passed in the first attempt, and 18 in the second.
     """
     found: list[str] = []
     while len(found) < 4:
@@ -279,7 +279,7 @@ KINKED = Draw(
 @example(draw=KINKED)
 @given(draw=random_draws())
 def test_the_distance_from_the_linearisation_falls_with_the_width(draw: Draw) -> None:
-    """Check eight networks that no earlier run has used. The slow test below uses wider networks."""
+    """Check eight networks that are drawn differently in every run. The slow test below uses wider networks."""
     holds_once_in_four(draw, NARROW)
 
 
@@ -316,7 +316,7 @@ def test_a_wrong_kernel_is_refused_where_the_linearisation_is_right(monkeypatch:
 
 @UNSTABLE
 def test_a_kernel_that_moves_as_far_in_wide_networks_is_refused() -> None:
-    """In muP, features and the kernel move at every width. The check of kernel movement must fail."""
+    """In muP, features and the kernel move at every width, so the check of kernel movement must fail."""
     found = gate(replace(drawn(by(np.random.default_rng(0)), "muP"), depth=2, phi=mn.Tanh(), body="dense"))
     assert "kernel movement" in found["slow"]
 

@@ -1,4 +1,4 @@
-"""Test that laws of `minintk verify --mup` judge errors of known size rightly, without training any networks."""
+"""Test that laws of `minintk verify --mup` judge errors of known size correctly, without training any networks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from minintk.spec import zoo
 def test_the_order_of_an_error_is_found(
     powers: dict[int, int], verdicts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If the kernel at the end is 0, kernels n^-1 and n^-2 of the hierarchy are their own errors."""
+    """The final kernel is 0, so hierarchy kernels of sizes n^-1 and n^-2 are equal to their errors."""
     widths, mlp = list[int](), zoo.mlp
 
     def narrow(depth: int, width: int, outputs: int, **how: Any) -> s.Sequential:

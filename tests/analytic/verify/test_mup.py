@@ -1,4 +1,4 @@
-"""Test that verdicts of `verify --mup` can fail, that controls are refused, and that the report is written."""
+"""Test that verdicts of `verify --mup` can fail, that controls are rejected, and that the report is written."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_law_that_is_not_one_is_refused_before_any_work() -> None:
 def test_the_share_that_decays_is_that_of_five_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each step multiplies theta by 1 - lr weight_decay. Changes of the gradient have little effect in so few steps.
 
-    In the control, the decay is multiplied by the rates' scales, which differ between tensors.
+    In the control, the decay is multiplied by the learning-rate scales, which differ between tensors.
     """
     found: list[Callable[[Network, int], Host]] = []
 

@@ -9,7 +9,7 @@ Arrays do not convert implicitly, do not mix with NumPy's arrays or floats, and 
 of shape () remain arrays, and `cholesky` accepts matrices that are not positive definite. `counting` counts launches
 and the operations that would stall a GPU.
 
-The stand-in shows that code is device-agnostic, but not that it is fast or right on a GPU. benchmarks/gpu.py tests
+The stand-in shows that code is device-agnostic, but not that it is fast or correct on a GPU. benchmarks/gpu.py tests
 results and speed on a GPU.
 """
 

@@ -1,4 +1,4 @@
-"""Test the hierarchy against autograd, frozen kernels and the network's gradient flow, and test error messages."""
+"""Compare the hierarchy with autograd, frozen kernels and the network's gradient flow, and test error messages."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_contractions_are_those_of_the_tensors_by_autograd(parametrization: Any)
 
 
 def test_order_two_is_the_linearised_network() -> None:
-    """Order 2 equals the linearised network, also on points without targets.
+    """Order 2 equals the flow of the linearised network, also on points without targets.
 
     The closed form is Lee et al. 2019, eq. (8).
     """
@@ -147,7 +147,7 @@ def test_the_error_starts_with_the_power_of_time_that_the_order_says() -> None:
 
 @pytest.mark.parametrize("loss", [mn.mse, mn.softmax_cross_entropy], ids=repr)
 def test_orders_come_closer_with_any_loss_scales_and_ensemble(loss: mn.training.losses.Loss) -> None:
-    """For two members in muP, each order's error is below half of the previous order's, also at unlabelled points."""
+    """For two members in muP, each order's error is below half of the previous order's, also on unlabelled points."""
     net = mn.Network(mn.Sequential(mn.Dense(200, b_std=0.1), mn.Tanh(), mn.Dense(2)), (3,), mn.SpectralMuP())
     theta0, y = net.init(np.random.default_rng(3), ensemble=2), np.eye(2)[[0, 1, 1]]
     how: dict[str, Any] = {"loss": loss, "times": 0.02}
@@ -168,7 +168,7 @@ def test_orders_come_closer_with_any_loss_scales_and_ensemble(loss: mn.training.
 def test_centred_networks_of_any_scale() -> None:
     """For alpha (f - f_0) at time 1 / alpha^2, the error of order 4 falls as 1 / alpha^3.
 
-    The kernel is alpha^2 Theta, so this time corresponds to t = 1 of f.
+    The kernel is alpha^2 Theta, so this time corresponds to t = 1 for f.
     """
     net = mn.Network(mn.Sequential(mn.Dense(30, b_std=0.1), mn.GELU(), mn.Dense(1)), (3,))
     theta0, y, errors = net.init(np.random.default_rng(5)), Y[:, :1], []
@@ -248,7 +248,7 @@ def test_too_many_outputs_are_refused_with_their_bytes() -> None:
 
 
 def test_a_network_of_too_many_weights_is_refused_at_a_single_output() -> None:
-    """Displacements have the size of theta, and order 4 has two, d1 and dd2/dt. All else is smaller than theta here."""
+    """Displacements have the size of theta, and order 4 has two, d1 and dd2/dt. Other arrays are small here."""
     net = mn.Network(mn.Sequential(mn.Dense(100), mn.Tanh(), mn.Dense(1)), (100,))
     theta0 = net.init(np.random.default_rng(0))
     with pytest.raises(MemoryError, match=r"1 outputs .* for kernels of 1 x 1"):

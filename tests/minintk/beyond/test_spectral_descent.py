@@ -54,7 +54,7 @@ def test_all_singular_values_become_one(shape: tuple[int, ...], dtype: str, libr
 def test_directions_without_gradient_stay_at_zero(dtype: str, least: float) -> None:
     """Orthogonalisation maps ten singular values from 1 down to `least`, or three equal ones, to 1.
 
-    The other singular values are zero, and stay small despite rounding.
+    The other singular values of the gradient are zero, and remain small despite rounding.
     """
     for s in (np.geomspace(1, least, 10), np.ones(3)):
         G, right = low_rank((90, 50), s, dtype)
@@ -94,7 +94,7 @@ def stepped(table: Parametrization, optimizer: Any, dtype: Any = np.float64, N: 
 
 
 def check_steps(net: mn.Network, step: Array, rtol: float = 1e-3) -> None:
-    """Check that the nonzero singular values of c dW are lr d sqrt(fan_out / fan_in), for multiplier c and DEPTH d."""
+    """Check that the nonzero singular values of c dW are lr d sqrt(fan_out / fan_in), with multiplier c and DEPTH d."""
     for t in net.layout.tensors:
         fan_in, fan_out = prod(t.shape[:-1]), t.shape[-1]
         W = t.row.multiplier * net.layout.unpack(step)[t.name].reshape(3, fan_in, fan_out)

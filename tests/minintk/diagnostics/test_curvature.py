@@ -1,4 +1,4 @@
-"""Test sharpness against autograd's dense Hessian, finite differences of gradients and the kernel. Test errors."""
+"""Compare sharpness with autograd's dense Hessian, finite differences of gradients and the kernel. Test errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test the kernel along a run against dense Jacobians, for a network and an ensemble. Frozen runs are controls."""
+"""Compare the kernel along a run with dense Jacobians, for a network and an ensemble. Frozen runs are controls."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Point:
 
 
 def run(ensemble: int | None = None) -> tuple[list[Point], Array, Array]:
-    """Return four points of an artificial run whose weights move far, inputs x : (N, 3) and labels y : (N, 2)."""
+    """Return (points, x, y): four points of an artificial run with large steps, inputs (N, 3) and labels (N, 2)."""
     rng = np.random.default_rng(3)
     theta = NET.init(rng, ensemble=ensemble)
     points = [Point(float(i), theta + 0.3 * i * rng.standard_normal(theta.shape)) for i in range(4)]
@@ -146,7 +146,7 @@ def test_what_is_no_run_is_refused() -> None:
 
 @pytest.mark.parametrize(("dtype", "scales"), [(np.float32, (1e-30, 1e30)), (np.float64, (1e-300, 1e300))])
 def test_diagnostics_of_kernels_do_not_depend_on_units(dtype: Any, scales: tuple[float, float]) -> None:
-    """The squares of these entries, and their sums, overflow or underflow."""
+    """Scaling a kernel does not change its diagnostics, even if squares of the scaled entries overflow or underflow."""
     a = np.random.default_rng(0).standard_normal((2, 30, 9)).astype(dtype)
     k = (a @ np.swapaxes(a, -1, -2)).astype(dtype)
     y = np.ones((30, 1), dtype=dtype)

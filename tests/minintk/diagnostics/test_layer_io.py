@@ -1,4 +1,4 @@
-"""Test the recorded inputs and outputs of layers against their formulas, and test the names of layers with weights."""
+"""Compare the recorded inputs and outputs of layers with formulas, and test the names of layers with weights."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def test_every_model_has_one() -> None:
 
 
 def test_float32_is_right_to_its_digits() -> None:
-    """Products in float32 have errors of 1e-7, so ARPACK converges to 1e-6 only. The rate is still right to 1e-5."""
+    """Products in float32 have errors of 1e-7, so ARPACK converges only to 1e-6. The rate is still right to 1e-5."""
     for loss in (mn.mse, mn.softmax_cross_entropy):
         want = mn.max_learning_rate(NET, THETA, X, loss)
         got = mn.max_learning_rate(NET, THETA.astype(np.float32), X.astype(np.float32), loss)
@@ -43,7 +43,7 @@ def test_float32_is_right_to_its_digits() -> None:
 
 
 def test_scales_replace_the_parametrizations() -> None:
-    """Scales that are passed replace those of the parametrization, here spectral muP."""
+    """The argument `scales` replaces the scales of the parametrization, here spectral muP."""
     net = mn.Network(NET.spec, NET.input_shape, mn.SpectralMuP())
     scales, S = {"0.W": 0.0, "0.b": 0.0, "2.W": 3.0}, np.zeros(net.size)
     S[net.layout.slices["2.W"]] = 3.0

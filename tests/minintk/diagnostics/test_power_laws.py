@@ -53,7 +53,7 @@ def test_spectrum_of_a_full_kernel_is_that_of_its_matrix() -> None:
 def test_effective_rank() -> None:
     """The effective rank lies between 1 and the rank, and is n for n equal eigenvalues.
 
-    It doubles for a direct sum of two equal matrices, and does not depend on the scale or the eigenvectors.
+    The rank doubles for a direct sum of two equal matrices, and does not depend on the scale or the eigenvectors.
     """
     Q = rotation(6)
     for n in range(1, 7):
@@ -75,7 +75,7 @@ def test_effective_rank() -> None:
 def test_effective_rank_grows_with_width() -> None:
     """The effective rank of LeNet-5's kernel is below N C / 2 and grows with width (Samarin et al. 2022, figure 6).
 
-    The test uses eight digits and three draws of the weights.
+    The test uses eight digits and three draws of the weights per width.
     """
     x = mn.datasets.digits().images().x[:8]
     x = np.pad(np.kron(x, np.ones((1, 3, 3, 1))), ((0, 0), (2, 2), (2, 2), (0, 0))) / 16
@@ -150,7 +150,7 @@ def test_cka() -> None:
 
 
 def test_times() -> None:
-    """A decay exp(-r t) halves at log(2) / r, a linear fall ends at its zero, and each member has its own times."""
+    """A decay exp(-r t) halves at log(2) / r, a linear fall ends at its zero, and members have separate times."""
     t = np.linspace(0, 10, 4001)
     rates = np.array([0.5, 1.0, 3.0])
     np.testing.assert_allclose(t1(t, 4 * np.exp(-t[:, None] * rates)), log(2) / rates, rtol=2e-5)  # errors: (rate dt)^2
@@ -228,7 +228,7 @@ def test_kappa_of_a_linear_model_is_zero_and_scales_as_one_over_alpha() -> None:
 def test_kappa_falls_as_the_root_of_the_width() -> None:
     """In the NTK scaling, kappa falls as n^-1/2 with the width n.
 
-    As a control, the exponent is 0 with the mean-field factor 1/sqrt(n) on the outputs.
+    As a control, the exponent is 0 if the outputs have the mean-field factor 1/sqrt(n).
     """
     widths, lazy, mean_field = (32, 64, 128, 256, 512), [], []
     x = np.random.default_rng(9).standard_normal((5, 8))

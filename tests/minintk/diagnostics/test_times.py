@@ -1,4 +1,4 @@
-"""Test t1, which is interpolated, and t2, which is an element of `t`, for curves, ensembles and invalid curves."""
+"""Test t1, which is interpolated, and t2, which is an element of `t`, for curves, ensembles and bad input."""
 
 from __future__ import annotations
 

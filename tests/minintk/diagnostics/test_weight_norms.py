@@ -1,4 +1,4 @@
-"""Test spectral norms against singular values, and test edges, alignment, normalisation and array libraries."""
+"""Compare spectral norms with singular values, and test edges, alignment, normalisation and array libraries."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def test_replicates_are_normalised_on_the_data_and_not_with_the_statistics_of_th
 
 
 def test_statistics_that_are_not_of_data_stay() -> None:
-    """The BatchNorm statistics of a module that never trained, mean 0 and variance 1, do not change."""
+    """The BatchNorm statistics of an untrained module, mean 0 and variance 1, do not change."""
     spec = mn.Sequential(mn.Dense(8), mn.LayerNorm(), mn.BatchNorm(), mn.Tanh(), mn.Dense(3))
     net = mn.Network(spec, (6,))
     theta = net.init(np.random.default_rng(0), dtype=np.float32)
@@ -84,7 +84,7 @@ def outputs(net: mn.Network) -> float:
 
 @pytest.mark.parametrize("how", [mn.PyTorch(), mn.Standard(), mn.SpectralMuP(), mn.MeanField()])
 def test_the_same_start_in_another_parametrization(how: Any) -> None:
-    """Weights and outputs keep their sizes. The same spec in NTK would have larger outputs, except for Standard."""
+    """`restarted` keeps the sizes of weights and outputs. NTK alone gives larger outputs unless `how` is Standard."""
     branch = mn.Sequential(mn.Dense(20, b_std=1.0), mn.Tanh())
     spec = mn.Sequential(mn.Dense(20, b_std=1.0), mn.Tanh(), mn.Residual(branch, shortcut=mn.Dense(20)), mn.Dense(3))
     net = mn.Network(spec, (6,), how)

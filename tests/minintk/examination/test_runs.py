@@ -1,4 +1,4 @@
-"""Test runs: the linearisation against the kernel, rates against eigenvalues, sharpness against the diagnostic."""
+"""Compare linearised runs with the kernel, rates with eigenvalues, and sharpness with the diagnostic."""
 
 from dataclasses import replace
 from typing import Any

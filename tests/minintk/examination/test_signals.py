@@ -1,4 +1,4 @@
-"""Test the signals of each layer against known values."""
+"""Compare the signals of each layer with known values."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Test each finding on a network with only that fault, and test that a sound network has no findings."""
+"""Test each finding on a network with only the corresponding fault, and test that a sound network has no findings."""
 
 import warnings
 from typing import Any

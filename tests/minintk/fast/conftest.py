@@ -1,4 +1,4 @@
-"""Let small networks use the fast paths too, because the tests in this folder are for the fast paths."""
+"""Enable the fast paths for small networks too, because the tests in this folder test the fast paths."""
 
 from collections.abc import Iterator
 

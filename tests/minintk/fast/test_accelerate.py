@@ -1,4 +1,4 @@
-"""Test that random networks of every kind compute the same maps with and without fast paths."""
+"""Test that random networks of every kind give the same results with and without fast paths."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def both(net: mn.Network) -> tuple[mn.Network, mn.Network]:
-    """Return two copies of the network, one without fast paths and one with fast paths."""
+    """Return two copies of the network: one without and one with fast paths."""
     with shut():
         plain = mn.Network(net.spec, net.input_shape, net.parametrization)
     assert plain.sweeps is plain.layers is plain.kernels

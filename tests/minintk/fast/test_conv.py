@@ -1,4 +1,4 @@
-"""Test that the three fast ways to compute convolutions (added, gathered, compiled) equal the plain layer."""
+"""Test that the three fast convolutions (added, gathered, compiled) give the results of the plain layer."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def bound(layer: mn.spec.Layer, shape: tuple[int, ...]) -> BoundConv:
 
 
 def maps(layer: Any, w: Any, dw: Any, x: Array, dx: Array, u: Array) -> list[Array]:
-    """Return y, J (dw, dx), and J' u for the input and the weights."""
+    """Return y, J (dw, dx), and the parts of J' u for the input and each tensor of the weights."""
     y, J = layer(w, x)
     gradient = {name: np.full_like(a, np.nan) for name, a in w.items()}
     return [y, J.jvp(dw, dx), J.vjp(u, gradient), *gradient.values()]
@@ -70,7 +70,7 @@ def test_kernels_of_two_batches_of_unequal_sizes(M: int, compiled: int, monkeypa
 @pytest.mark.parametrize("N", [1, 2, 9])
 @pytest.mark.parametrize("shape", [(16, 16, 3), (4, 4, 16)])
 def test_kernels_of_ensembles(N: int, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the first convolution, the inputs have no ensemble axis, but the cotangents have one."""
+    """An ensemble's kernels equal its members' kernels, although the first layer's inputs have no ensemble axis."""
     spec = mn.Sequential(mn.Conv2d(16, 3), mn.ReLU(), mn.Conv2d(16, 3), mn.GlobalAvgPool(), mn.Dense(2))
     net = mn.Network(spec, shape)
     theta, x = net.init(RNG(0), ensemble=3), RNG(1).standard_normal((N, *shape))
@@ -84,7 +84,7 @@ def test_kernels_of_ensembles(N: int, shape: tuple[int, ...], monkeypatch: pytes
 @settings(max_examples=25)
 @given(st.data())
 def test_a_convolution_by_every_way_is_the_convolution(way: str, data: st.DataObject) -> None:
-    """y, J v and J' u equal those of the plain layer for random kernels, strides and paddings, also for ensembles."""
+    """y, J v and J' u equal the plain layer's for random window sizes, strides and paddings, also for ensembles."""
     if way == "compiled":
         pytest.importorskip("numba")
     shape = data.draw(st.sampled_from(((8, 6, 16), (5, 9, 32), (4, 4, 16), (7, 13, 48))))
@@ -245,7 +245,7 @@ def test_batch_normalisation_in_few_passes_is_as_exact(mu: float, first: float) 
 
 
 def test_numba_may_be_broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If Numba is installed but does not load, patches and the plain layers give the same results."""
+    """If Numba is installed but does not load, the library warns, and the results are the same up to rounding."""
     spec = mn.Sequential(mn.Conv2d(16, 3), mn.BatchNorm(), mn.Conv2d(16, 3), mn.Flatten(), mn.Dense(2))
     x = np.random.default_rng(0).standard_normal((4, 8, 8, 16))
     found = []
@@ -266,7 +266,7 @@ def test_numba_may_be_broken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_numba_may_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With NUMBA_DISABLE_JIT=1, as for debuggers and coverage, Numba counts as missing."""
+    """With NUMBA_DISABLE_JIT=1, which debuggers and coverage need, Numba counts as missing."""
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
     assert not numba_here.numba_is_here.__wrapped__()
 

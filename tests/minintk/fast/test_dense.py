@@ -53,7 +53,7 @@ print("numba" in sys.modules)
 
 
 def test_networks_of_dense_layers_load_no_numba() -> None:
-    """Optimisers, `fit` and kernels do not load Numba at widths at which products are split. A convolution loads it."""
+    """Optimisers, `fit` and kernels do not load Numba at widths that split products. A convolution loads Numba."""
     pytest.importorskip("numba")
     mlps = "[mn.Sequential(mn.Flatten(), *mn.zoo.mlp(2, width, 10).layers) for width in (512, 1024)]"
     conv = "[mn.Sequential(mn.Conv2d(16, 3), mn.Conv2d(16, 3), mn.Flatten(), mn.Dense(10))]"

@@ -1,4 +1,4 @@
-"""Test that layers reordered for speed compute the same as the layers in the written order, including ties."""
+"""Test that layers reordered for speed give the results of the written order, also if the pooling has ties."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_the_reordered_layers_are_the_layers(net: mn.Network, ensemble: int | No
 
 
 def test_what_is_reordered() -> None:
-    """ReLU moves behind the pooling. Other activations are not moved, nor is any layer of the chain for kernels."""
+    """ReLU moves behind the pooling. Other activations do not move, and the chain for kernels keeps its order."""
 
     def kinds(net: mn.Network, where: str) -> list[str]:
         return [

@@ -1,4 +1,4 @@
-"""Test that convolutions that rectify and normalise images while reading equal the separate layers."""
+"""Test that convolutions that rectify and normalise images while reading them equal the separate layers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def two_cores() -> Iterator[None]:
 
 
 def joined(layer: Any) -> list[bool]:
-    """Return True or False for each rectifying convolution in a tree of layers: whether it has a BatchNorm."""
+    """Return a list that tells for each rectifying convolution in a tree of layers whether it has a BatchNorm."""
     if isinstance(layer, RectifiedConv):
         return [layer.norm is not None]
     inner = getattr(layer, "layers", getattr(getattr(layer, "sweeps", None), "layers", ()))

@@ -16,7 +16,7 @@ from tests.minintk.fast.test_conv import RNG, bound, maps
 def test_more_weights_than_a_cache_holds_go_some_columns_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """y, J v and J' u are right if the weights exceed the cache and the loops read the images twice.
 
-    If the two passes filled the same channels, y would be wrong.
+    As a control, y is wrong if the two passes fill the same channels.
     """
     direct: Any = pytest.importorskip("minintk.fast.numba_loops")
     plain, rng, columns = bound(mn.Conv2d(272, 3), (4, 4, 128)), RNG(0), direct.columns

@@ -1,4 +1,4 @@
-"""Test the counts of multiplications by which convolutions choose between patches and compiled loops."""
+"""Test the numbers of multiplications by which convolutions choose between patches and compiled loops."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from minintk.layers.patches import Windows
 def test_compiled_loops_skip_rows_of_zeros_but_not_of_copies(
     padding: Any, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each row of a window costs K_w C C_out multiplications. Zero padding adds a row above and below the image."""
+    """Compiled loops skip rows of zero padding. Each row that a window reads costs K_w C C_out multiplications."""
     windows = Windows.of(mn.Conv2d(16, 3, padding=padding), (5, 18, 2))
     for here, count in ((True, rows), (False, windows.rows.out * 3)):  # patches contain all rows
         monkeypatch.setattr("minintk.fast.patches.numba_is_here", lambda here=here: here)

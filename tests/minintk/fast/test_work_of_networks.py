@@ -127,7 +127,7 @@ def test_patches_are_formed_some_images_at_a_time_and_once_a_sweep(monkeypatch: 
 
 
 def test_a_gradient_in_x_is_gathered_where_that_takes_few_multiplications() -> None:
-    """With padding, dx is computed by gathering.
+    """With padding, dx is computed by gathering, but not without padding.
 
     For 12 x 12 pixels without padding, gathering would need twice as many multiplications.
     """
@@ -162,7 +162,7 @@ def test_a_convolution_goes_without_patches_where_numba_is_installed_and_the_wor
 
 
 def contracted(self: Any, u: Array, v: Array, g: Any) -> int:
-    """Return the number of multiplications in a contraction to the trace."""
+    """Return the number of multiplications in a contraction that computes the trace over outputs."""
     return u.size * v.shape[-2] // (1 if u.ndim < 4 else u.shape[1])
 
 
@@ -171,7 +171,7 @@ def contracted(self: Any, u: Array, v: Array, g: Any) -> int:
     ["network", "linearised", "centred", "images"],
 )
 def test_a_tangent_kernel_is_contracted_layer_by_layer(model: str) -> None:
-    """A tangent kernel needs no sweep per output and example, and no Jacobian."""
+    """A tangent kernel is computed without a sweep per output and example, and without a Jacobian."""
     net = mn.Network(mn.Sequential(mn.Dense(40), mn.ReLU(), mn.Dense(40), mn.ReLU(), mn.Dense(10)), (20,))
     net = lenet() if model == "images" else net
     theta, x = net.init(RNG(0)), RNG(1).normal(size=(6, *net.input_shape))
@@ -279,7 +279,7 @@ def test_members_of_an_ensemble_train_together(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_networks_that_are_made_are_fast() -> None:
-    """Networks use fast layers by default: one bound layer for sweeps and one for kernels."""
+    """Networks use fast layers by default: one chain for sweeps and one for kernels."""
     net = lenet()
     assert net.sweeps is not net.layers
     assert net.kernels is not net.layers
@@ -308,7 +308,7 @@ def test_a_matrix_is_factorised_in_its_own_memory() -> None:
 
 
 def test_a_least_squares_solve_factorises_once() -> None:
-    """A solve factorises once. The solution and the refinements take at most 20 triangular solves."""
+    """A solve factorises once. The solution and its refinements need at most 20 triangular solves."""
     net = mn.Network(mn.Sequential(mn.Dense(64), mn.ReLU(), mn.Dense(1)), (20,))
     x = RNG(1).normal(size=(100, 20))
     with (

@@ -1,4 +1,4 @@
-"""Test claims, which have one owner at a time and end with the owner's process, and units that several owners share."""
+"""Test claims, which have one owner at a time and end with the owner's process, and work that several owners share."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_claim_dies_with_its_owner(tmp_path: Path) -> None:
 
 @needs_kill
 def test_workers_that_outlive_their_owner_do_not_keep_its_claim(tmp_path: Path) -> None:
-    """Forked workers inherit all open files, including the lock, but a worker closes the lock when it starts."""
+    """Forked workers inherit all open files, including the lock file, but close the lock file when they start."""
     place, born = tmp_path / "17.lock", tmp_path / "child"
     child_starts = f"if not os.fork():\n    Path({str(born)!r}).write_text(str(os.getpid()))\n    time.sleep(100)"
     until_it_has = (
@@ -208,7 +208,7 @@ def test_a_unit_that_was_finished_before_it_was_claimed_is_not_computed(tmp_path
 
 
 class Counting(Executor):
-    """An executor that records each call and lets the test complete the future of the call."""
+    """An executor that records each call and leaves it to the test to complete the call's future."""
 
     def __init__(self, **of: Any) -> None:
         self.given = list[Future[Any]]()

@@ -111,7 +111,7 @@ def test_every_error_is_one(error: Exception, tmp_path: Path) -> None:
 
 
 class Late(Exception):
-    """An exception that a caller's time limit raises."""
+    """The exception that a caller's time limit raises."""
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, TimeoutError, Late])

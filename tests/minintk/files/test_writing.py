@@ -1,4 +1,4 @@
-"""Test that files survive a kill, because content and names are flushed in order, and that full disks raise OSError."""
+"""Test that files survive a kill, because content is flushed before names, and that full disks raise OSError."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_the_content_is_flushed_then_named_then_the_folder_is_flushed(
 ) -> None:
     """The folder is flushed last.
 
-    Otherwise, after a loss of power, the old file may still be there although the call has returned.
+    Otherwise, the old file could still be there after a loss of power, although the call had returned.
     """
     done: list[Any] = []
     sync, replace = os.fsync, os.replace
@@ -40,7 +40,7 @@ def test_the_content_is_flushed_then_named_then_the_folder_is_flushed(
 
 
 def test_two_writers_of_one_file_have_names_of_their_own(tmp_path: Path) -> None:
-    """Two writers of one file use different temporary names. With one name, the second rename would fail."""
+    """Two writers of one file use different temporary names. With a common name, the second rename would fail."""
 
     def slow(file: Any) -> None:
         file.write(b"sl")

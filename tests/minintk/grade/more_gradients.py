@@ -3,7 +3,7 @@
 python tests/minintk/grade/more_gradients.py        the table, and how many are named
 
 FAMILIES holds right functions. A row of MISTAKES is (family, text in `backward`, replacement, words of the right
-cause). The words are "" if no cause can be named. Then it is enough if the report shows numbers.
+cause). The words are "" if no cause can be named. In that case, a report that shows numbers is enough.
 """
 
 from __future__ import annotations
@@ -354,7 +354,7 @@ UNUSUAL = [
 
 
 def functions(family: str, old: str = "", new: str = "") -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return the functions `forward` and `backward`, the second with the change applied."""
+    """Return the functions `forward` and `backward`, with the change applied to `backward`."""
     source = FAMILIES[family].source
     head, mark, tail = source.partition("def backward")
     assert old in tail, (family, old)

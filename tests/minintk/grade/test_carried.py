@@ -1,4 +1,4 @@
-"""Test errors carried forward: later exercises earn half if the solution's functions replace wrong functions."""
+"""Test errors carried forward: a later exercise earns half if it is right with the solution's functions."""
 
 from pathlib import Path
 from typing import Any
@@ -78,7 +78,7 @@ def test_what_comes_after_an_error_has_half(graded: Any) -> None:
 def test_one_error_is_carried_and_no_second(graded: Any) -> None:
     """If two functions are wrong, an exercise that depends on both earns nothing.
 
-    The solution of a student with another variant therefore earns few points by carried errors.
+    A copy of the solution to another student's variant therefore earns few points by carried errors.
     """
     assert scores(graded(SOLUTION.replace("2 * x, x", "3 * x, x").replace("[0] + 1", "[0] + 2"))) == [0, 0, 0, 0]
 
@@ -97,7 +97,7 @@ def test_what_is_not_written_yet_can_be_left_out(graded: Any) -> None:
 
 
 def test_nothing_is_lent_to_who_has_made_no_error(graded: Any) -> None:
-    """Functions are lent only after an error was found, so a right submission cannot reach the grader's answers."""
+    """The grader lends its functions only after an error is found, so a right submission cannot reach its answers."""
     assert scores(graded(SOLUTION.replace("[0] + 1", "[0] + 2"))) == [4, 4, 0, 5]
     found = graded(SOLUTION.replace("2 * x, x", "3 * x, x").replace("first(x)[0] + 1", "third(x)"))
     assert scores(found)[2] == 0

@@ -120,7 +120,7 @@ def test_right_verdicts_are_the_rule() -> None:
 def test_each_look_spends_half_of_what_is_left() -> None:
     """The first three looks have 1/2, 1/4 and 1/8 of the total level, so all levels sum to less than the total.
 
-    With the full level at each of four looks, the sum would be four times the level.
+    With the full level at each of four looks, the sum would be four times the total level.
     """
 
     def at_look(k: int) -> float:

@@ -38,7 +38,7 @@ X = np.random.default_rng(0).standard_normal((5, 4))
 
 
 def test_a_root_of_numpys_may_be_allowed() -> None:
-    """np.sqrt(4) is a float64 number, so float32 arrays times this number are float64."""
+    """np.sqrt(4) is a float64 scalar, which turns float32 arrays into float64. `dtype=False` accepts this."""
 
     def forward(x: np.ndarray) -> np.ndarray:
         return x / np.sqrt(x.shape[1])

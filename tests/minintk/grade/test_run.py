@@ -152,7 +152,7 @@ def test_the_assignment_in_the_documentation_works(tmp_path: Path) -> None:
 def test_a_busy_machine_has_a_grace_and_a_busy_loop_has_none(
     used: float, answers: int | None, waits: list[float], killed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A submission that used less than half of its limit as CPU time gets more time, because the machine was busy."""
+    """A submission whose CPU time is below half of its limit gets more time, because the machine was busy."""
     clock, waited, ends = iter([7.0, 7.0 + used]), list[float](), list[str]()
 
     def answered(seconds: float) -> bool:

@@ -1,4 +1,4 @@
-"""Test an exponent's interval against SciPy's regression and by coverage, and test the points of an experiment."""
+"""Compare an exponent's interval with SciPy's regression, and test its coverage and the points of an experiment."""
 
 import numpy as np
 import pytest

@@ -22,7 +22,7 @@ OWN = "open('mine', 'w').write('x'); open('mine').read()"
 
 
 def survives(up: str, does: str, file: Path, home: Path) -> bool:
-    """True if a process that the part `up` isolates can still execute the code `does`."""
+    """True if a process isolated by the code `up` can still execute the code `does`."""
     known = "import ctypes, wall; libc = ctypes.CDLL(None); libc.open, libc.fork"
     code = f"{known}; home = {str(home)!r}; {up}\n{does.format(file=str(file))}"
     env = {"PYTHONPATH": f"{Path(wall.__file__).parent}:{Path(np.__file__).parents[1]}"}
@@ -65,7 +65,7 @@ def test_each_part_stops_what_it_is_there_for(does: str, stopped_by: set[str], t
     ],
 )
 def test_events_of_python_3_14(event: str, error: str | None, tmp_path: Path) -> None:
-    """Test events that readline, ctypes and concurrent.futures raise from 3.14 on.  Those of readline lack flags."""
+    """Test events raised by readline, ctypes and concurrent.futures from 3.14 on.  The readline events lack flags."""
     does = f"import sys; spare = wall.opened(['numpy'])[0][0] + '/spare'; sys.audit({event})"
     as_error = f"try: sys.audit({event})\nexcept {error} as e: assert type(e) is {error}\nelse: 1 / 0"
     does = does if error is None else does.rpartition("; ")[0] + "\n" + as_error

@@ -20,7 +20,7 @@ Array = Any
 
 @dataclass(frozen=True)
 class Wrong:
-    """A mistake.  where, causes : the place that must be named, and the accepted names."""
+    """A wrong backward function.  where, causes : the place that must be named, and the accepted causes."""
 
     name: str
     forward: Callable[..., Any]
@@ -291,7 +291,7 @@ def unstrided_backward(u: Array, x: Array, W: Array) -> tuple[Array, ...]:
 
 
 def right_ones() -> Iterator[tuple[str, Callable[..., Any], Callable[..., Any], tuple[Any, ...]]]:
-    """Yield correct functions for the layers above, which must pass."""
+    """Yield correct functions for the layers above. The checker must accept them."""
     rng = np.random.default_rng(2)
     x, W, b = rng.standard_normal((5, 4)), rng.standard_normal((4, 4)), rng.standard_normal(4)
     image, kernel = rng.standard_normal((2, 5, 4, 3)), rng.standard_normal((3, 3, 3, 3))

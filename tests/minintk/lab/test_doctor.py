@@ -46,7 +46,7 @@ def distribution(place: Path) -> Path:
 
 
 def said(home: Path) -> subprocess.CompletedProcess[str]:
-    """Run the doctor's check of `analytic`, and an import from it, on the packages in `home`; return the process."""
+    """Run the doctor's check of `analytic` and an import from it in a process that uses `home`. Return the process."""
     code = "import minintk.lab.doctor as d; print(d.analytic()); import analytic.verify.networks"
     env = {**os.environ, "PYTHONPATH": str(home)}
     env.pop("PYTHONWARNINGS", None)
@@ -55,9 +55,9 @@ def said(home: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.skipif(os.name == "nt", reason="needs links to folders")
 def test_another_distribution_on_top_is_named_with_the_remedy(tmp_path: Path) -> None:
-    """The doctor reports a foreign wheel that is unpacked over minintk's files.
+    """The doctor reports another project's wheel that was unpacked over minintk's files.
 
-    Nothing is reported before the wheel is unpacked. After its removal, the missing file is reported.
+    Nothing is reported before the wheel is unpacked. After the wheel's removal, the missing file is reported.
     """
     home = installed(tmp_path / "site")
     assert mn.other_analytic(home) is None

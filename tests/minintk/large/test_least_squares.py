@@ -1,4 +1,4 @@
-"""Test exact linearised solutions against dense least squares, for any model, memory bound and library."""
+"""Compare exact linearised solutions with dense least squares, for any model, memory bound and library."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_equal_to_dense_least_squares(law: Any, name: str) -> None:
 
 
 def test_planted_errors_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The laws fail if w is not minimal, if J' u, J v, a rotation, the kernel or the ridge is wrong, or with jitter."""
+    """The laws fail if w is not minimal, if J' u, J v, a rotation, kernel or ridge is wrong, or if jitter is added."""
     right_vjp, right_jvp, contract = solve.ChunkedJacobian.vjp, solve.ChunkedJacobian.jvp, Scaled.contract
 
     def not_minimal(self: solve.ChunkedJacobian, u: Array) -> Array:
@@ -162,7 +162,7 @@ def test_the_end_of_training() -> None:
 
 
 def test_more_equations_than_parameters() -> None:
-    """LSQR gives the least-squares solution. `solve_gram` raises ValueError, as the Gram matrix is singular."""
+    """LSQR gives the least-squares solution. `solve_gram` raises ValueError, because the Gram matrix is singular."""
     net = mn.Network(mn.Sequential(mn.Dense(3), mn.Tanh(), mn.Dense(1)), (2,))
     theta, x, y = net.init(RNG), RNG.standard_normal((40, 2)), RNG.standard_normal((40, 1))
     J, b = dense(net, theta, x, y)
@@ -174,7 +174,7 @@ def test_more_equations_than_parameters() -> None:
 
 @pytest.mark.parametrize("N", [6, 9, 40])
 def test_a_singular_jacobian_has_a_pseudo_inverse(N: int) -> None:
-    """With dead units, J lacks full rank for any number of examples. The cut-off `rcond` is the square of pinv's."""
+    """With dead units, J lacks full rank for any number of examples. `rcond` is the square of pinv's rcond."""
     net = mn.Network(mn.Sequential(mn.Dense(4), mn.ReLU(), mn.Dense(1)), (2,))
     theta, x, y = net.init(np.random.default_rng(3)), np.abs(RNG.standard_normal((N, 2))), RNG.standard_normal((N, 1))
     W = net.layout.unpack(theta)["0.W"]
@@ -213,7 +213,7 @@ def test_repeated_examples() -> None:
 def test_stopping_early(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopping after s steps of LSQR gives the best solution in the Krylov space.
 
-    The residual falls from step to step.
+    The residual falls at every step.
     """
     model, theta, x, y = problem("dense")
     J, b = dense(model, theta, x, y)
@@ -305,7 +305,7 @@ def test_vectors_of_all_weights_are_counted() -> None:
 
 
 def test_outputs_of_layers_are_computed_in_chunks_that_fit() -> None:
-    """The peak stays within the bytes that the outputs of the first two layers take for all examples."""
+    """Peak memory stays within the bytes that the outputs of the first two layers need for all examples."""
     spec = mn.Sequential(mn.Conv2d(32, 1), mn.Tanh(), mn.GlobalAvgPool(), mn.Dense(1))
     net, N = mn.Network(spec, (8, 8, 2)), 16
     theta, x, y = net.init(RNG), RNG.standard_normal((N, 8, 8, 2)), np.ones((N, 1))

@@ -1,4 +1,4 @@
-"""Test activations at one point by hand. The tests of `minintk.spec.activations` compare them at all arguments."""
+"""Compare activations with values by hand at one point. The tests of `minintk.spec.activations` cover all arguments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from minintk.layers.activation import pointwise
 
 
 def test_values_and_slopes_at_two() -> None:
-    """phi(2) and phi'(2) are those of the formulas, for activations with parameters."""
+    """For activations with parameters, phi(2) and phi'(2) equal the values of the formulas."""
     by_hand: dict[mn.spec.Activation, tuple[float, float]] = {
         mn.ABRelu(-0.4, 0.8): (1.6, 0.8),
         mn.RectifiedMonomial(3): (8, 12),

@@ -26,7 +26,7 @@ def test_pack_and_unpack_are_inverse(case: Case) -> None:
 
 @given(cases())
 def test_pieces_are_views(case: Case) -> None:
-    """Together, the pieces cover every entry of theta once."""
+    """Together, the pieces cover every entry of theta exactly once."""
     theta = np.zeros_like(case.theta)
     for piece in case.net.layout.unpack(theta).values():
         piece += 1

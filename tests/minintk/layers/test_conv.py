@@ -1,4 +1,4 @@
-"""Test convolutions, pooling and normalisation against formulas in loops, and test fixed points and errors."""
+"""Compare convolutions, pooling and normalisation with loops, and test fixed points and errors."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def test_a_run_is_repeated_resumed_and_cut_by_members_with_the_same_masks(tmp_pa
 @pytest.mark.parametrize("N", [16, 2048])
 @pytest.mark.parametrize("keys", [None, 8])
 def test_an_ensemble_behind_frozen_batchnorm_keeps_its_masks(N: int, keys: int | None) -> None:
-    """With 2,048 examples, members train in several slices. Slices of frozen networks once had no masks."""
+    """With 2,048 examples, members train in several slices. Slices of frozen networks must keep their masks."""
     spec = mn.Sequential(mn.Dense(64), mn.BatchNorm(), mn.ReLU(), mn.Dropout(0.5), mn.Dense(1))
     net, rng = mn.Network(spec, (8,)), np.random.default_rng(0)
     x, y, theta = rng.standard_normal((N, 8)), np.ones((N, 1)), net.init(rng, ensemble=8)

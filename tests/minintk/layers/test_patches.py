@@ -1,4 +1,4 @@
-"""Test patches of windows against rows written by hand, and `pad` and `read` against the transposed maps."""
+"""Compare patches of windows with rows written by hand, and `pad` and `read` with the transposed maps."""
 
 from __future__ import annotations
 

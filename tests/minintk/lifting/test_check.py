@@ -1,4 +1,4 @@
-"""Compare modules with lifted networks: differences are named, and hooks, tied weights and training mode refused."""
+"""Test the comparison of modules with lifted networks, and errors for hooks, tied weights and training mode."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_half_precision_is_refused(dtype: str) -> None:
 def test_what_torch_runs_decides() -> None:
     """Lifting follows the operations that torch runs.
 
-    Each case was once silently wrong, and is now right or refused by name.
+    Each case must give right results, or be refused with an error.
     """
     torch = pytest.importorskip("torch")
     nn = torch.nn

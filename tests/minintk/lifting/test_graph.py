@@ -158,7 +158,7 @@ def test_what_is_no_tree_is_refused_with_the_remedy_first(name: str) -> None:
 
 
 def images() -> Written:
-    """Return a graph on images (3, 8, 8) with convolutions a and b to 6 channels."""
+    """Return a graph on images of shape (3, 8, 8), with convolutions a and b that have 6 output channels."""
     model = NN.Module()
     for name, channels in (("a", 3), ("b", 6)):
         setattr(model, name, NN.Conv2d(channels, 6, 1))
@@ -190,7 +190,7 @@ def test_operations_on_images() -> None:
 
 
 def test_a_forward_is_lifted_and_its_weights_go_home(monkeypatch: pytest.MonkeyPatch) -> None:
-    """f = c(relu(a x) + b(relu(a x))) is lifted from modules defined in another order, and the weights return."""
+    """f = c(relu(a x) + b(relu(a x))) is lifted from modules in another order, and `unlift` returns the weights."""
 
     def trace(module: Any, shape: Any, path: str) -> list[Node]:
         g = Written(module, 4)

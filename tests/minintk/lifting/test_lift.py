@@ -58,7 +58,7 @@ def test_float32_gradients_are_right_to_a_millionth(
 ) -> None:
     """Gradients in float32 match minintk's in float64 to a millionth. The float64 gradients equal torch's to 1e-12.
 
-    Weights that differ by 1e-5 fail.
+    Weights with a relative error of 1e-5 fail the test.
     """
     rng = np.random.default_rng(0)
     x = rng.standard_normal((32, *shape)).astype(np.float32)
@@ -106,7 +106,7 @@ def test_other_misuse_is_refused() -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_torch_itself(name: str) -> None:
-    """Modules of torch itself give the recorded outputs and gradients."""
+    """Modules run by torch give the recorded outputs and gradients."""
     torch, (make, recorded) = pytest.importorskip("torch"), MODELS[name]
     model = make(torch.nn).double().eval()
     state = sines({at: a.numpy() for at, a in model.state_dict().items()})

@@ -1,4 +1,4 @@
-"""Test that all weights return with the axes of torch and Flax, also with BatchNorm statistics of another batch."""
+"""Test that `unlift` returns all weights with torch's and Flax's axes, also BatchNorm statistics of another batch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Host = np.ndarray[Any, Any]
 
 
 def flax_state(state: dict[str, Host]) -> dict[str, Any]:
-    """Return the arrays of `images` in Flax's form: (*window, in, out), features in the order (H, W, C)."""
+    """Return the arrays of `images` in Flax's form: axes (*window, in, out) and features in the order (H, W, C)."""
     nested: dict[str, Any] = {"params": {}, "batch_stats": {}}
     for name, a in state.items():
         layer, _, key = name.rpartition(".")

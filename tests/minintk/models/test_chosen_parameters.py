@@ -42,9 +42,9 @@ def columns(net: mn.Network, which: str) -> Array:
 @pytest.mark.parametrize("which", PARAMS)
 @pytest.mark.parametrize("alpha", [None, 3.0])
 def test_it_is_the_block_of_the_jacobian(name: str, which: str, alpha: float | None) -> None:
-    """The dense J, J v, J' u and J J' equal the maps of the chosen parameters' block of the dense J.
+    """J.dense(), J v, J' u and J J' equal those of the full dense J with zeros for parameters that are not chosen.
 
-    Kernels are tested for a batch with itself, with another batch, and with the whole J.
+    Kernels are tested for a batch with itself, with another batch, and with the full J of another batch.
     """
     net, s = NETS[name], columns(NETS[name], which)
     theta, x, rng = problem(net)
@@ -100,7 +100,7 @@ def test_the_linearisation_ignores_the_others(which: str) -> None:
 def test_training_moves_only_them(optimizer: Any, which: str) -> None:
     """Parameters that are not chosen stay fixed even under weight decay.
 
-    Linearising only the trained parameters gives the same weights as linearising all.
+    Linearising only the trained parameters gives the same weights as linearising all parameters.
     """
     net, s = NETS["dense"], columns(NETS["dense"], which)
     theta, x, rng = problem(net)

@@ -1,4 +1,4 @@
-"""Test that the maps of df/dx are transposes, and agree with a bias in front and with finite differences."""
+"""Test that the two maps of df/dx are transposes, and agree with a bias in front and with finite differences."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_written_down_it_is_the_same_map() -> None:
 
 
 def test_the_jacobian_in_theta_does_not_change() -> None:
-    """Training's backward sweep still stops at the first weights. `wrt` selects the variables of the derivative."""
+    """The backward sweep of training still stops at the first weights. `wrt="theta"` is the default."""
     u = np.ones((5, 2))
     default, named = NET.linearize(THETA, X)[1], NET.linearize(THETA, X, wrt="theta")[1]
     assert np.array_equal(default.vjp(u), named.vjp(u))

@@ -78,7 +78,7 @@ def test_nothing_writes_to_the_callers_arrays(case: Case) -> None:
 
 @given(cases())
 def test_the_layout_of_memory_does_not_matter(case: Case) -> None:
-    """Fortran order and strides change results only by rounding errors."""
+    """Fortran order and strides of arrays change results only by rounding errors."""
     strided = np.repeat(case.theta, 2, axis=-1)[..., ::2]
     x = np.asfortranarray(case.x)
     f = case.net(case.theta, case.x)
@@ -153,7 +153,7 @@ def test_data_that_are_not_finite_are_named_with_their_place(bad: float) -> None
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("activation", [mn.ReLU(), mn.Tanh(), mn.Erf()], ids=repr)
 def test_a_theta_that_is_not_finite_is_named_with_its_place(bad: float, activation: Any) -> None:
-    """A theta that is not finite raises an error. A finite theta whose outputs overflow does not, but NumPy warns."""
+    """A theta that is not finite raises an error. If only the outputs overflow, NumPy warns."""
     net = mn.Network(mn.Sequential(mn.Dense(4, b_std=1.0), activation, mn.Dense(2)), (3,))
     theta = net.init(np.random.default_rng(0), ensemble=2)
     theta[1, -1], zero = bad, np.zeros_like(theta)
@@ -184,7 +184,7 @@ def test_a_large_sum_is_no_infinity() -> None:
     ids=["vectors", "images", "no weights first"],
 )
 def test_what_each_layer_gives(spec: mn.Sequential, shape: tuple[int, ...], ensemble: int | None) -> None:
-    """`layer_outputs` has one array per layer, which equals the output of a network that ends with this layer."""
+    """`layer_outputs` returns one array per layer, equal to the output of a network that ends with this layer."""
     net = mn.Network(spec, shape)
     rng = np.random.default_rng(0)
     theta, x = net.init(rng, ensemble=ensemble), rng.standard_normal((5, *shape))

@@ -138,7 +138,7 @@ def test_every_network_of_the_zoo(name: str) -> None:
 
 
 def test_a_pickle_holds_no_bound_layers() -> None:
-    """A pickled network is about as small as its spec, although the network has 61 million weights."""
+    """A pickled network takes about as few bytes as its spec, although the network has 61 million weights."""
     spec, shape = ZOO["alexnet"]
     assert len(pickle.dumps(mn.Network(spec, shape))) < 4000
 
@@ -171,7 +171,7 @@ def test_joblib(tmp_path: Path) -> None:
 
 @dataclass(frozen=True)
 class Cube(mn.Activation):
-    """x^3 / s, a user-defined layer whose rule contains functions that cannot be pickled."""
+    """The activation x^3 / s, a user-defined layer whose rule contains functions that cannot be pickled."""
 
     s: float = 2.0
 

@@ -96,7 +96,7 @@ def test_subsets_add_up_to_the_kernel() -> None:
 
 
 def test_the_top_layer_is_the_nngp_of_the_last_hidden_layer() -> None:
-    """The top layer's kernel is sigma_w^2 h h' / n + sigma_b^2 for its n inputs h. At large n, it is near the NNGP."""
+    """The top layer's kernel is sigma_w^2 h h' / n + sigma_b^2 for n inputs h. At large n, it is near the NNGP."""
     spec = mn.Sequential(mn.Dense(4000, w_std=1.4), mn.ReLU(), mn.Dense(3, w_std=1.3, b_std=0.4))
     rng = np.random.default_rng(0)
     x = rng.standard_normal((4, 3))

@@ -187,7 +187,7 @@ def test_the_error_falls_as_the_power_of_the_step(phi: mn.spec.Activation, order
 
 @pytest.mark.parametrize("wrap", [lambda m, t: mn.Centred(m, t, 5.0), lambda m, t: mn.Centred(m, t + 0.1, 0.1)])
 def test_expansions_nest(wrap: Any) -> None:
-    """Taylor of Centred equals Centred of Taylor if both have the same centre. Other centres are possible too."""
+    """Taylor of Centred equals Centred of Taylor if both have the same centre. Other centres work too."""
     net = mn.Network(mn.Sequential(mn.Dense(8, b_std=0.3), mn.Tanh(), mn.Dense(2)), (3,))
     rng = np.random.default_rng(0)
     theta0, x = net.init(rng), rng.standard_normal((6, 3))
@@ -372,7 +372,7 @@ def without_factor(u: Any, p: Any, j: int) -> Any:
 
 
 def ends(a: Any, b: Any, j: int, weight: Any = None, right: Any = series.product) -> Any:
-    """Return a_0 b_j + a_j b_0. Weighted sums are unchanged."""
+    """Return only a_0 b_j + a_j b_0, unless the sum is weighted."""
     if weight is not None:
         return right(a, b, j, weight)
     terms = [(a[0], b[j])] + ([(a[j], b[0])] if j else [])
@@ -464,7 +464,7 @@ def test_what_has_no_expansion(monkeypatch: Patch) -> None:
 
 
 def test_kernel_between_an_expansion_and_a_network() -> None:
-    """The kernel between two kinds of models has no layer-by-layer contraction, and is computed from J v and J' u."""
+    """The kernel between two kinds of models, which cannot be contracted layer by layer, equals the dense kernel."""
     rng = np.random.default_rng(0)
     theta, x = ORACLE.init(rng), rng.standard_normal((3, 3))
     _, J = mn.Taylor(ORACLE, theta, 2).linearize(1.1 * theta, x)

@@ -1,4 +1,4 @@
-"""Test definitions, anchors and errors of Linearized, Centred and IterativelyLinearized. tests/laws tests the laws."""
+"""Test definitions, anchors and errors of Linearized, Centred and IterativelyLinearized. The laws are in tests/laws."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_an_anchor_that_does_not_fit() -> None:
 
 @pytest.mark.parametrize("nest", [lambda m, t: m, lambda m, t: mn.Linearized(m, t), lambda m, t: mn.Centred(m, t, 2.0)])
 def test_a_theta_for_another_ensemble_than_the_anchors(nest: Any) -> None:
-    """The error names both ensembles, also if the anchored model is inside another model."""
+    """The error states both shapes, also if the anchored model is inside another model."""
     model = nest(mn.Linearized(NET, np.stack([THETA, ONES])), THETA)
     with pytest.raises(ValueError, match=r"theta expects the shape of theta0, \(2, 24\), got \(24,\)"):
         model(THETA, X)
@@ -197,7 +197,7 @@ def test_the_rule_by_definition() -> None:
 
 
 def test_the_rule_between_its_ends() -> None:
-    """A tiny fraction gives the bits of every = 1, a huge one those of Linearized. In between, anchors become fewer."""
+    """The smallest fraction acts as every = 1, and the largest as Linearized. Larger fractions linearise less often."""
     ends = {
         fraction: path(mn.IterativelyLinearized(NET, THETA, mn.Moved(fraction, X)))[-1]
         for fraction in (1e-12, 0.03, 0.3, 1e6)
@@ -300,7 +300,7 @@ def test_probes_are_inputs() -> None:
 
 @dataclass(frozen=True)
 class Counted(mn.spec.Layer):
-    """The identity, which records in `calls` each call of the outputs, of jvp and of vjp."""
+    """The identity layer, which records each evaluation, jvp and vjp in `calls`."""
 
     calls: list[str] = field(default_factory=list, hash=False, compare=False)
 

@@ -1,4 +1,4 @@
-"""Test activations against their formulas, and test phi' at kinks, infinite-width kernels and invalid parameters."""
+"""Compare activations with formulas, and test phi' at kinks, infinite-width kernels and invalid parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test adaptive pooling against loops over windows, for one window, for one window per pixel, and for invalid sizes."""
+"""Compare adaptive pooling with loops over windows, and test one window, one window per pixel, and invalid sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test GroupNorm against loops over groups, one group against LayerNorm, and errors for invalid groups."""
+"""Compare GroupNorm with loops over groups, and one group with LayerNorm, and test errors for invalid groups."""
 
 from __future__ import annotations
 

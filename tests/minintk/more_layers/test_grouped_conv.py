@@ -1,4 +1,4 @@
-"""Test grouped and dilated convolutions against loops over pixels, Conv2d and the laws, and test invalid input."""
+"""Compare grouped and dilated convolutions with loops over pixels and Conv2d, and test the laws and invalid input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test abc-parametrizations: rules against the published table, equivalence step by step, exponents of rows."""
+"""Test abc-parametrizations: the published table, equivalence at every step, and the exponents of rows."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_rules_place_known_parametrizations(abc: mn.ABC, regime: str) -> Non
 
 
 def test_the_table_of_yang_and_hu() -> None:
-    """For equal c, Yang and Hu's theorem has r = min(a_3 + b_3, 2 a_3 + c) + c - 1 + min_l [2 a_l + (l = 1)]."""
+    """For equal c, Yang and Hu's theorem gives r = min(a_3 + b_3, 2 a_3 + c) + c - 1 + min_l [2 a_l + (l = 1)]."""
     for abc, r in ((NTK, 0.5), (STANDARD_SMALL, 0.5), (MUP, 0.0), (MEAN_FIELD, 0.0)):
         (a1, a2, a3), c = abc.a, abc.c[0]
         assert abc.r == pytest.approx(min(a3 + abc.b[2], 2 * a3 + c) + c - 1 + min(2 * a1 + 1, 2 * a2)) == r
@@ -134,7 +134,7 @@ def test_equivalent_ones_are_the_same_network_at_every_step_of_adam(shift: tuple
 
 
 def test_the_wrong_rates_are_another_network() -> None:
-    """Wrong shifts of c give other paths: Adam's shift with SGD, SGD's shift with Adam, and no shift."""
+    """Three wrong shifts of c give other paths: Adam's shift with SGD, SGD's shift with Adam, and no shift."""
     sgd, adam, (s, *_) = mn.SGD(lr=0.02, momentum=0.5), mn.Adam(lr=0.01, eps=1e-60), SHIFTS[0]
     for abc, optimizer, wrong in (
         (NTK, sgd, mn.ABC(NTK.shifted(s).a, NTK.shifted(s).b, (-s, -s, -s))),

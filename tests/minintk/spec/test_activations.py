@@ -1,4 +1,4 @@
-"""Test activations against mpmath and derivatives against precise finite differences, also at extreme arguments."""
+"""Compare activations with mpmath, and derivatives with precise finite differences, also at extreme arguments."""
 
 from __future__ import annotations
 

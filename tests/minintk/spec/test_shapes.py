@@ -1,4 +1,4 @@
-"""Test shapes, and test which weights count as first and last."""
+"""Test output shapes, and test which weights count as first and last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test layers that combine others, or scale or mask features, for finite networks."""
+"""Test, for finite networks, layers that combine other layers, scale features or mask features."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compare the number, position and padding of windows along an axis with a count, and test windows that do not fit."""
+"""Compare the number, positions and padding of windows along an axis with counts, and test windows that do not fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test the zoo: parameter counts against published counts, and against a count from the spec by formulas."""
+"""Test the zoo: compare numbers of parameters with published numbers and with counts by the layers' formulas."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def weights(layer: s.Layer, shape: tuple[int, ...]) -> int:
 
 
 def normalised(layer: s.Layer, shape: tuple[int, ...]) -> int:
-    """Return the number of channels that pass a BatchNorm. In other libraries each has a scale and an offset."""
+    """Return the number of channels that BatchNorms normalise. In other libraries each has a scale and an offset."""
     if isinstance(layer, s.Sequential):
         total = 0
         for inner in layer:

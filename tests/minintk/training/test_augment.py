@@ -1,4 +1,4 @@
-"""Test shifts against a loop over pixels, the distribution of shifts, and training with shifts."""
+"""Compare shifts with a loop over pixels, and test the distribution of shifts and training with shifts."""
 
 from __future__ import annotations
 

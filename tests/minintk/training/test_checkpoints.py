@@ -46,7 +46,7 @@ def same(a: mn.Run, b: mn.Run) -> None:
 
 
 def killed(*arguments: str) -> int:
-    """Run the script in a separate process and return the exit status."""
+    """Run the script in a separate process, and return its exit status."""
     script = Path(interrupted.__file__)
     where = {**os.environ, "PYTHONPATH": str(script.parents[2])}
     done = subprocess.run([sys.executable, str(script), *arguments], env=where, capture_output=True, check=False)
@@ -296,7 +296,7 @@ def test_a_flipped_bit_in_the_list_of_contents(tmp_path: Path, offset: int) -> N
 
 
 def test_a_text_that_unpacks_to_more_than_its_file_is_refused(tmp_path: Path) -> None:
-    """As Python objects, a file's text could need 1600 times the size of the file. Once, 0.4 MB took 0.7 GB."""
+    """As Python objects, text could need 1600 times the size of its file. A 0.4 MB file could take 0.7 GB."""
     about = b'{"format": 1, "step": 0, "rng": null, "about": {"": [' + b"[]," * 10**5 + b"[]]}}"
     path = tmp_path / "checkpoint.npz"
     arrays: dict[str, Any] = {"theta": np.zeros(3), "about": np.frombuffer(about, np.uint8)}
@@ -373,7 +373,7 @@ def test_other_data_is_another_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrap", [lambda net, theta: net, mn.Linearized, lambda net, t: mn.Centred(net, t, 2.0)])
 def test_networks_that_differ_in_a_scale_alone_are_different_runs(wrap: Any) -> None:
-    """Different networks may have the same short repr, but different fingerprints."""
+    """Networks with the same short repr but different scales must have different fingerprints."""
     texts = set()
     for w_std in (1.0, 2.0):
         net = mn.Network(mn.Sequential(mn.Dense(4, w_std=w_std), mn.Tanh(), mn.Dense(1)), (3,))

@@ -1,4 +1,4 @@
-"""Test weight decay towards a point: training ends at the ridge solution, and the point is copied and part of a run."""
+"""Test weight decay towards a point: training ends at the ridge solution, and the point is copied and recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test `fit`: the run against `train`, the history against a loop, evaluation, progress, random draws and errors."""
+"""Compare `fit` with `train` and with a loop, and test evaluation, progress, random draws and errors."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def accuracy(f: Array, y: Array) -> float:
 
 @pytest.mark.parametrize("ensemble", [None, 3])
 def test_a_row_holds_the_means_since_the_last_and_the_test_set(ensemble: int | None) -> None:
-    """The history equals one computed from the snapshots of `train`."""
+    """The history equals a history computed from the snapshots of `train`."""
     theta = NET.init(np.random.default_rng(4), ensemble=ensemble)
     run = go(theta, epochs=3, batch_size=8, test=(X_TEST, Y_TEST))
     snaps = list(
@@ -236,7 +236,7 @@ def test_rich_and_matplotlib_are_for_those_who_ask() -> None:
 
 
 def test_it_runs_in_a_thread(tmp_path: Path) -> None:
-    """In a thread, which cannot handle signals, `fit` gives the same result."""
+    """`fit` gives the same result in a thread, although a thread cannot handle signals."""
     found: list[mn.Run] = []
     thread = threading.Thread(target=lambda: found.append(go(steps=5, checkpoint=tmp_path)))
     thread.start()

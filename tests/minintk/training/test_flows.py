@@ -1,4 +1,4 @@
-"""Test flows against closed forms, against each other, and against the rules for steps."""
+"""Compare flows with closed forms and with each other, and test the rules for steps."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def weights(moment: mn.Moment) -> mn.Array:
 
 @pytest.mark.parametrize("method", ["RK45", "DOP853"])
 def test_gradient_flow_of_the_linearised_network_is_the_closed_form(method: Any) -> None:
-    """Outputs and parameters follow Lee et al. 2019, eqs. (8) and (9). The network's own flow does not."""
+    """Outputs and parameters follow Lee et al. 2019, eqs. (8) and (9). The flow of the network itself differs."""
     by = mn.Solver(rtol=1e-9, atol=1e-11, method=method)
     closed = an.gradient_flow(mn.ntk(NET, THETA, X), Y)
     f0, J = NET.linearize(THETA, X)
@@ -105,7 +105,7 @@ def test_momentum_with_tau_growing_in_time(mu: float, by: Any, tolerance: float)
 
 @pytest.mark.parametrize("how", [{"tau": 0.7}, {"mu": 3.0}], ids=repr)
 def test_a_step_solves_for_the_velocity_exactly(how: dict[str, Any]) -> None:
-    """Under a constant gradient, two steps in turn damp the velocity as much as one step of their total length.
+    """Two successive steps damp the velocity by the same factor as one step of their total length.
 
     For a short step h, 1 - decay is h times the friction.
     """
@@ -115,7 +115,7 @@ def test_a_step_solves_for_the_velocity_exactly(how: dict[str, Any]) -> None:
 
 
 def test_a_short_relaxation_time_is_gradient_flow() -> None:
-    """The difference from gradient flow is proportional to tau."""
+    """For small tau, the difference from gradient flow is proportional to tau."""
     flows = [oscillators(times=2.0, tau=tau, by=mn.Solver()).f[:, 0] for tau in (1e-2, 1e-3)]
     far, near = (np.abs(f - np.exp(-CURVATURES * 2.0)).max() for f in flows)
     assert 8 < far / near < 12
@@ -147,7 +147,7 @@ def test_frozen_kernel_flow_is_the_flow_of_the_linearised_network(loss: Any, mom
 
 
 def test_several_outputs_and_an_averaged_kernel() -> None:
-    """A kernel (M, N) flows like its copies for all outputs. A full kernel flows like the linearised network."""
+    """A kernel (M, N) flows like its copies for all outputs. The full NTK flows like the linearised network."""
     net = mn.Network(mn.Sequential(mn.Dense(10), mn.Erf(), mn.Dense(3)), (3,))
     theta, y = net.init(np.random.default_rng(1)), np.eye(3)[[0, 1, 2, 0, 1, 2]]
     how: dict[str, Any] = {"loss": mn.softmax_cross_entropy, "times": TIMES}
@@ -203,7 +203,7 @@ def test_a_flow_ends_when_the_hinge_is_zero(momentum: Any) -> None:
 
 
 def test_the_time_at_which_it_ends() -> None:
-    """For f' = k while f < 1, the flow ends at t = 1/k within a step."""
+    """If f' = k while f < 1, the flow ends within a step after t = 1/k."""
     end = last(mn.kernel_flow(np.array([[4.0]]), np.zeros((1, 1)), np.ones((1, 1)), loss=mn.hinge, times=inf))
     assert 0.25 <= end.t <= 0.25 + end.dt
     assert end.dt <= 1e-2 / 4
@@ -226,7 +226,7 @@ def test_members_at_zero_loss_stand_still(momentum: Any) -> None:
 
 @given(st.integers(2, 10**5), st.floats(1e-4, 10.0), st.floats(1e-6, 10.0))
 def test_the_batch_holds_the_temperature(N: int, h: float, temperature: float) -> None:
-    """The rounded batch size b satisfies T(b - 1/2) >= T >= T(b + 1/2). The first part need not hold for b = 1."""
+    """The rounded batch size b satisfies T(b - 1/2) >= T >= T(b + 1/2). The first inequality may fail if b = 1."""
     settings = FlowSettings(mn.mse, 1.0, temperature=temperature, rng=np.random.default_rng(0))
 
     def hot(b: float) -> float:
@@ -345,7 +345,7 @@ def test_weights_do_not_inflate_within_a_step() -> None:
 
 
 def test_models_that_re_anchor() -> None:
-    """With every = 1, the flow is the network's, and with inf Linearized's, bit for bit. `Solver` accepts only inf."""
+    """With every = 1 the flow equals the network's, and with inf Linearized's, bit for bit. `Solver` takes only inf."""
     runs = {
         every: last(
             mn.flow(

@@ -1,4 +1,4 @@
-"""Test which errors flows raise, and with which messages."""
+"""Test the errors that flows raise, and their messages."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_outputs_that_are_not_finite() -> None:
 
 
 def test_exponential_decay_in_the_docstring() -> None:
-    """A step multiplies the velocity by exp(-int dt/tau), for constant tau and for tau = t/mu."""
+    """`decay` is exp(-int dt/tau) over a step for constant tau and for tau = t/mu, and 0 without momentum."""
     for tau, mu in ((0.7, None), (None, 3.0), (None, None)):
         settings = FlowSettings(mn.mse, 1.0, tau, mu)
         want = exp(-0.2 / 0.7) if tau else (2.0 / 2.2) ** 3 if mu else 0.0

@@ -39,7 +39,7 @@ HOWS: list[dict[str, Any]] = [
     ("kind", "how"), thinned(product(("network", "ensemble", "re-anchoring", "kernel"), HOWS), every=5), ids=str
 )
 def test_a_resumed_flow_has_the_same_bits(kind: str, how: dict[str, Any], tmp_path: Path) -> None:
-    """A flow resumed from any moment, also through a file, has the same bits. With another velocity it differs."""
+    """A flow resumed from any moment, also through a file, has the same bits. With another velocity, it differs."""
     theta = NET.init(np.random.default_rng(2), ensemble=3) if kind == "ensemble" else THETA
     model = mn.IterativelyLinearized(NET, THETA, 7) if kind == "re-anchoring" else mn.Centred(NET, theta, 2.0)
     settings: dict[str, Any] = {"loss": mn.mse, "times": (0.01, 0.1, 0.5, 2.0)} | how

@@ -36,7 +36,7 @@ def departure(
 ) -> float:
     """Return the largest relative difference between kernel descent and training of Linearized.
 
-    The differences are in f on all points, in losses and in weights.
+    The differences compared are those of f on all points, of losses and of weights.
     """
     theta0 = net.init(np.random.default_rng(2), ensemble=ensemble)
     _, J = net.linearize(theta0, X[:N])
@@ -74,7 +74,7 @@ def test_any_loss(loss: Any) -> None:
 
 
 def test_hinge_and_one_kernel_for_all_members() -> None:
-    """With f0 : (E, M, 1) and a kernel (M, N), each member equals the member alone."""
+    """With f0 : (E, M, 1) and a kernel (M, N), each member has the outputs of a separate run."""
     theta0 = ONE.init(np.random.default_rng(2), ensemble=E)
     kernel, f0 = mn.ntk(ONE, theta0[0], X, X[:N]), ONE(theta0, X)
     how: dict[str, Any] = {"loss": mn.hinge, "optimizer": mn.SGD(0.1, 0.5), "steps": 9, "batch_size": 2}
@@ -132,7 +132,7 @@ def test_the_law_refuses_planted_mistakes(mistake: Callable[[Any], Any], monkeyp
 
 
 def test_the_law_refuses_decay_towards_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Decay of theta towards 0 fails, because the coefficients' decay moves theta towards theta_0."""
+    """Decay of theta towards 0 violates the law, because decay of the coefficients moves theta towards theta_0."""
     monkeypatch.setitem(OPTIMIZERS, "decay", lambda _: mn.SGD(0.05, momentum=0.9, weight_decay=0.1))
     assert departure("decay") > 1e-3
 

@@ -1,4 +1,4 @@
-"""Test values, large outputs and bad targets of losses. The laws of losses are in `tests/laws/test_every_loss.py`."""
+"""Test losses: values, large outputs and invalid targets. The laws of losses are in `tests/laws/test_every_loss.py`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_hinge_is_exactly_zero_from_margin_one_on() -> None:
 
 
 def test_logistic_of_large_outputs() -> None:
-    """Nothing overflows, and the tail is accurate: log(1 + e^-m) = e^-m for a large margin m."""
+    """Nothing overflows, and the tail is accurate: log(1 + e^-m) is e^-m up to rounding for a large margin m."""
     f, y = np.array([[-1e4], [50.0]]), np.array([[1.0], [1.0]])
     assert mn.logistic(f, y) == 5e3
     assert mn.logistic(f[1:], y[1:]) == pytest.approx(np.exp(-50), rel=1e-14)

@@ -1,4 +1,4 @@
-"""Test optimisers against formulas that are written as a loop over steps."""
+"""Compare optimisers with formulas that are written as a loop over steps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ settings = {
 
 @given(**settings)
 def test_steps_follow_the_formula(lr: float, momentum: float, weight_decay: float, scaled: bool, seed: int) -> None:
-    """v <- m v + s g + wd theta, theta <- theta - lr v. For s = 1, SGD is torch.optim.SGD, whose first v is g."""
+    """v <- m v + s g + wd theta, theta <- theta - lr v. For s = 1, SGD equals torch.optim.SGD, whose first v is g."""
     rng = np.random.default_rng(seed)
     theta, gradients = rng.standard_normal((2, 7)), rng.standard_normal((6, 2, 7))
     s = rng.uniform(0.1, 2, 7) if scaled else None
@@ -38,7 +38,7 @@ def test_steps_follow_the_formula(lr: float, momentum: float, weight_decay: floa
 def test_nesterov_follows_the_formula(lr: float, momentum: float, weight_decay: float, scaled: bool, seed: int) -> None:
     """g' = s g + wd theta, v <- m v + g', theta <- theta - lr (g' + m v).
 
-    For s = 1, Nesterov is torch.optim.SGD(nesterov=True).
+    For s = 1, Nesterov equals torch.optim.SGD(nesterov=True).
     """
     rng = np.random.default_rng(seed)
     theta, gradients = rng.standard_normal((2, 7)), rng.standard_normal((6, 2, 7))
@@ -62,7 +62,7 @@ def test_nesterov_follows_the_formula(lr: float, momentum: float, weight_decay: 
 def test_adam_follows_the_formula(
     lr: float, b1: float, b2: float, eps: float, weight_decay: float, scaled: bool, seed: int
 ) -> None:
-    """For s = 1, Adam is torch.optim.AdamW. The decay is lr weight_decay theta for any scale s."""
+    """For s = 1, Adam equals torch.optim.AdamW. The decay is lr weight_decay theta for any scale s."""
     rng = np.random.default_rng(seed)
     theta, gradients = rng.standard_normal((2, 7)), rng.standard_normal((6, 2, 7))
     s = rng.uniform(0.1, 2, 7) if scaled else None
@@ -102,7 +102,7 @@ def test_the_pieces_of_a_long_theta_do_not_show(optimizer: mn.training.optimizer
     "optimizer", [mn.SGD(lr=1.0, momentum=0.5), mn.Nesterov(lr=1.0, momentum=0.5), mn.SGD(lr=1.0), mn.Nesterov(lr=1.0)]
 )
 def test_reach_is_where_descent_on_a_parabola_turns_unstable(optimizer: mn.training.optimizers.Optimizer) -> None:
-    """L = lambda theta^2 / 2 is stable for lr lambda just below the reach, and unstable just above.
+    """Descent on lambda theta^2 / 2 is stable if lr lambda is just below the reach, and unstable if it is just above.
 
     The reach of Adam is infinite, because Adam's step is not linear in the gradient.
     """
@@ -128,7 +128,7 @@ def test_a_state_of_another_optimiser() -> None:
 
 
 def test_a_long_theta_is_one_theta() -> None:
-    """The step processes theta in pieces, and the borders of the pieces have no effect."""
+    """A step processes theta in pieces, and the borders between pieces have no effect."""
     n = 200_001
     rng = np.random.default_rng(0)
     theta, g, s = (rng.standard_normal(n) for _ in range(3))

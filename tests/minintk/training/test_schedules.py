@@ -52,7 +52,7 @@ def test_t_is_the_sum_of_the_rates(lr: Schedule, steps: int) -> None:
 
 
 def test_steps_may_be_small_integers_of_numpy() -> None:
-    """Products of small NumPy integers overflowed: t was -7949 instead of 35000.5."""
+    """Products of small NumPy integers must not overflow, which would give t = -7949 instead of 35000.5."""
     assert mn.WarmUp(np.int32(50000), 1.0).t(60000) == 35000.5  # type: ignore[arg-type]
     assert mn.Cosine(1.0, np.uint8(200)).t(100) == mn.Cosine(1.0, 200).t(100)  # type: ignore[arg-type]
     assert mn.StepDecay(1.0, np.uint8(3))(300) == mn.StepDecay(1.0, 3)(300)  # type: ignore[arg-type]
@@ -100,7 +100,7 @@ def test_a_constant_schedule_is_a_number_bit_for_bit() -> None:
 
 
 def test_the_time_of_a_schedule_is_the_time_of_gradient_flow() -> None:
-    """After a cosine schedule of small steps, the linearised network equals the flow of length t.
+    """After a cosine schedule of small steps, the linearised network is near the flow of length t.
 
     A flow of another length gives a different result.
     """

@@ -95,7 +95,7 @@ def test_theta_may_change_between_the_call_and_the_first_step() -> None:
 def test_train_is_this_loop(
     momentum: float, weight_decay: float, scales: dict[str, float] | None, loss: Any, batch_size: int | None
 ) -> None:
-    """`train` gives the results of the loop below, for the full batch and for mini-batches."""
+    """`train` gives the same parameters as the loop below, for the full batch and for mini-batches."""
     y = np.abs(Y) / np.abs(Y).sum(axis=1, keepdims=True)
     optimizer = mn.SGD(lr=0.1, momentum=momentum, weight_decay=weight_decay)
     rng = np.random.default_rng(3) if batch_size else None
@@ -123,7 +123,7 @@ def test_a_frozen_tensor_stays_bit_for_bit() -> None:
 def test_mini_batches_cover_each_epoch_once(batch_size: int, seed: int) -> None:
     """Within an epoch, no example appears twice, and all but the remainder appear.
 
-    The test recognises examples by outputs.
+    The test recognises examples by their outputs.
     """
     per_epoch = 7 // batch_size
     snaps = go(batch_size=batch_size, rng=np.random.default_rng(seed), steps=3 * per_epoch, optimizer=mn.SGD(lr=1e-300))
@@ -242,7 +242,7 @@ def test_the_bound_is_where_the_linearised_network_diverges() -> None:
 
 
 def test_the_check_costs_little_below_half_the_bound_and_no_accuracy_above(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The check takes three products with the kernel below half the bound, and eight above."""
+    """The check takes three products with the kernel for rates below half the bound, and eight for higher rates."""
     products, critical = 0, bound()
     pull = NetworkJacobian.pull
 
@@ -276,7 +276,7 @@ def end_of_batches(lr: float, momentum: float, b: int) -> tuple[float, list[str]
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("b", [1, 4, 16])
 def test_the_bound_of_mini_batches_is_near_where_they_diverge(momentum: float, b: int) -> None:
-    """Half the bound converges without a warning. Three times the bound diverges after a warning that names it."""
+    """Training converges without a warning at half the bound, and diverges with a warning at three times the bound."""
     _, (words,) = end_of_batches(1e3, momentum, b)
     critical = float(words.split("bound ")[1].split(":")[0])
     assert f"that of mini-batches of {b}, from one of" in words
@@ -297,7 +297,7 @@ def test_momentum_and_small_batches_diverge_far_below_the_bound_of_full_batches(
 
 
 def test_no_run_diverges_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If no bound is known, or the bound is wrong, the loss itself is checked."""
+    """If the stability bound is unknown or wrong, `train` still warns when the loss has grown."""
     y = np.abs(Y) / np.abs(Y).sum(axis=1, keepdims=True)
     with pytest.warns(
         RuntimeWarning, match=r"the loss has grown 1000-fold, to .* at step \d+: training diverges"
@@ -311,7 +311,7 @@ def test_no_run_diverges_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_loss_that_grows_from_nothing_does_not_diverge() -> None:
-    """Weight decay makes a loss that starts at zero grow more than a thousandfold, but not beyond the loss at f = 0."""
+    """`train` does not warn if weight decay makes a loss grow from zero, but not beyond the loss at f = 0."""
     losses = [float(snap.loss) for snap in go(y=NET(THETA, X), optimizer=mn.SGD(lr=0.1, weight_decay=0.5), steps=30)]
     assert losses[0] < 1e-20
     assert losses[-1] > 1e-3

@@ -28,7 +28,7 @@ SGD, ADAM = mn.SGD(lr=0.1), mn.Adam(lr=0.01)
 
 
 def check(spec: Callable[[int], mn.spec.Layer], optimizer: Any = SGD, **told: Any) -> CoordinateCheck:
-    """Run the coordinate check on digits. By default, there are 24 seeds, so that intervals are narrow."""
+    """Run the coordinate check on digits. The default of 24 seeds makes the intervals narrow."""
     settings: dict[str, Any] = {"loss": mn.mse, "widths": WIDTHS, "seeds": 24} | told
     x = settings.pop("x", X)
     return mn.coordinate_check(spec, x, Y[: len(x)].astype(x.dtype), optimizer=optimizer, **settings)
@@ -120,7 +120,7 @@ def test_equivalent_parametrizations_have_one_check() -> None:
 def test_ntk_and_standard_have_the_slopes_of_their_exponents(
     parametrization: Parametrization, optimizer: mn.training.optimizers.Optimizer
 ) -> None:
-    """Slopes of |dW| in the first step match theory within .1. Those of |dh| match within .25, as layers interact."""
+    """Slopes of |dW| in the first step match theory within .1. Slopes of |dh| match within .25."""
     told: dict[str, Any] = {"parametrization": parametrization, "steps": 1, "widths": (128, 256, 512), "seeds": 12}
     found = check(named.spec_of_width("mlp", 10, 3), optimizer, x=X.astype(np.float64), **told)
     abc = mn.exponents(parametrization, optimizer.rule)
@@ -161,7 +161,7 @@ class Wrong(Parametrization):
 
 
 def planted(layer: int, power: float) -> Callable[[int], mn.spec.Layer]:
-    """Return n -> (network of three hidden layers, one of which starts larger by a factor (n / 64)^power)."""
+    """Return n -> (network with three hidden layers, one of which starts larger by a factor (n / 64)^power)."""
 
     def spec(n: int) -> mn.spec.Layer:
         std = [1.0, 1.0, 1.0]
@@ -212,7 +212,7 @@ def test_a_layer_that_learns_less_and_less_or_not_at_all_fails(
 
 
 class Narrow(Parametrization):
-    """Spectral muP whose input layer starts like a hidden one, with deviation min(1, sqrt(n / d)) / sqrt(d)."""
+    """Spectral muP whose input weights start like hidden weights, with deviation min(1, sqrt(n / d)) / sqrt(d)."""
 
     def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> TableRow:
         at = replace(role, place="hidden") if role.place == "input" else role
@@ -266,7 +266,7 @@ def test_weights_that_stand_still_are_noted() -> None:
 class Shallow(Parametrization):
     """Spectral muP in which only the initial sizes depend on the number of residual branches.
 
-    The rates are those of the width alone.
+    The rates depend only on the width.
     """
 
     def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> TableRow:
@@ -278,7 +278,7 @@ class Shallow(Parametrization):
 def test_features_keep_their_size_as_the_depth_grows(optimizer: mn.training.optimizers.Optimizer) -> None:
     """Features keep their size with 2 to 16 residual branches.
 
-    With rates of spectral muP for the width alone, the check fails and names weights in branches.
+    With rates that depend only on the width, the check fails and names weights in branches.
     """
 
     def spec(L: int) -> mn.spec.Layer:

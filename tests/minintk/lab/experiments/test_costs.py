@@ -18,7 +18,7 @@ WIDTHS = (32, 64, 128, 256, 512, 1024, 2048)
 
 
 def shares(axes: dict[str, tuple[Any, ...]], seconds: list[float], members: int = 1) -> list[tuple[float, float]]:
-    """Return (stated time left, true time left) after each call but the last."""
+    """Return (stated time left, true time left) after each call except the last."""
     calls = [dict(zip(axes, values)) for values in product(*axes.values())]
     costs, spent, found = Costs(calls, [members] * len(calls)), 0.0, []
     for i, each in enumerate(seconds[:-1]):
@@ -29,7 +29,7 @@ def shares(axes: dict[str, tuple[Any, ...]], seconds: list[float], members: int 
 
 @pytest.mark.parametrize("first", ["seed", "width"])
 def test_the_time_left_of_a_cost_that_is_the_square(first: str) -> None:
-    """For squared costs, the time left is right within a factor of 2 from the third run on, whichever axis comes first.
+    """If costs grow as width^2, the stated time left is right within a factor of 2 from the third run on.
 
     If widths come first, estimates from the number of runs are too low by more than a factor of 50 after 3 to 6 runs.
     """
@@ -53,7 +53,7 @@ def test_another_power_is_learned(power: float) -> None:
 
 
 def test_kinds_of_calls_take_their_own_time() -> None:
-    """Linearisations, which take five times as long, and s = 0, which takes a tenth, are estimated separately."""
+    """The costs of linearisations (five times as long) and of s = 0 (a tenth) are estimated separately."""
     axes = {"width": WIDTHS[:4], "kind": ("network", "linearised"), "s": (0.1, 10.0, 0.0)}
     each = [w**2 * five * tenth for w in WIDTHS[:4] for five in (1, 5) for tenth in (1, 1, 0.1)]
     assert all(0.5 < said / left < 2 for said, left in shares(axes, each)[6:])

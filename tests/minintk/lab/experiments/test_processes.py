@@ -22,7 +22,7 @@ if __name__ == "__main__":
 
 
 def alive(pid: int) -> bool:
-    """True if the process runs. A zombie, which has ended but is still listed, does not count."""
+    """True if the process is running. A zombie, which has ended but is still listed, does not count."""
     try:
         os.kill(pid, 0)
         return not Path("/proc/self/status").exists() or "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()

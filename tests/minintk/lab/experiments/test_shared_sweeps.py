@@ -43,7 +43,7 @@ def test_starters_share_the_calls(starters: int, tmp_path: Path) -> None:
 
 
 def test_without_claims_the_calls_would_be_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative control: if two callers get every claim, each of them makes the first call."""
+    """Negative control: if both of two callers get every claim, both make the first call."""
     both, made = Barrier(2, timeout=60), []
 
     def spy(a: int) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def test_without_claims_the_calls_would_be_repeated(tmp_path: Path, monkeypatch:
 
 
 def test_a_part_is_a_filter_on_calls(tmp_path: Path) -> None:
-    """Parts 2 and 0 of three make only calls of their own. Part 1 completes the sweep, and the results are written."""
+    """Parts 2 and 0 of three make only their own calls. Part 1 completes the sweep, and the results are written."""
     made: list[int] = []
 
     def counted(a: int) -> dict[str, Any]:

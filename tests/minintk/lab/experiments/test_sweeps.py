@@ -333,7 +333,7 @@ def scaled(factor: Any, a: int) -> dict[str, Any]:
 
 
 def test_records_of_nobody_knows_which_work(tmp_path: Path) -> None:
-    """Records left by `rm store/*` are refused, because a sweep with another `work` would return them as its own."""
+    """Records without work.json, e.g. after `rm store/*`, are refused, because they may belong to another `work`."""
     mn.sweep(single, {"a": [1, 2]}, store=tmp_path)
     for path in tmp_path.glob("*.json"):
         path.unlink()
@@ -357,7 +357,7 @@ def times(factor: int) -> Any:
 
 
 class Times:
-    """A callable that serves as the work of a sweep, with one setting, `factor`."""
+    """A callable with one setting, `factor`, that serves as the work of a sweep."""
 
     def __init__(self, factor: Any) -> None:
         self.factor = factor
@@ -389,7 +389,7 @@ def middle(value: float) -> np.ndarray[Any, Any]:
 def test_what_a_work_was_given_belongs_to_it(make: Callable[[int], Any], tmp_path: Path) -> None:
     """Works with different bound values are different works, however the values were bound.
 
-    With equal values, works are the same.
+    Works with equal bound values are the same work.
     """
     kept = mn.sweep(make(1), {"a": [1]}, store=tmp_path).results
     assert mn.sweep(make(1), {"a": [1]}, store=tmp_path).results == kept
