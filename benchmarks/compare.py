@@ -33,7 +33,7 @@ def made(layers: Net) -> Any:
 
 
 def data(shape: tuple[int, ...], n: int, outputs: int) -> tuple[Any, Any]:
-    """Return (x, y) in float32. The inputs are normal. The targets are one-hot, or normal if there is one output."""
+    """Return (x, y) in float32. Inputs are N(0, 1). Targets are one-hot, or N(0, 1) for one output."""
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((n, *shape)), rng.standard_normal((n, outputs))
     if outputs > 1:
@@ -146,7 +146,7 @@ def times(pattern: str, seconds: float) -> dict[str, float]:
 def main() -> None:
     """Compare the two checkouts and print the table.
 
-    Without checkouts, measure the imported minintk and print its times as JSON. Child processes run in this way.
+    Without checkouts, as in child processes, measure the imported minintk and print its times as JSON.
     """
     parser = argparse.ArgumentParser(description="two checkouts side by side")
     parser.add_argument("checkouts", nargs="*", type=Path, metavar="CHECKOUT", help="before, after")

@@ -56,7 +56,7 @@ def going_on(snapshots: Callable[[], Iterator[Any]]) -> Callable[[], Any]:
 
 
 def ours(a: Arrays, device: str, *, lr: float, steps: int) -> Work:
-    """Return the Work of training an ensemble with mn.train."""
+    """Return the `Work` that trains an ensemble with `mn.train`."""
     import minintk as mn
 
     xp, a = moved(a, device)
@@ -103,7 +103,7 @@ def _mse(f: Any, y: Any) -> Any:
 
 
 def torch_loop(a: Arrays, device: str, *, lr: float, steps: int) -> Work:
-    """Return the Work of PyTorch's usual loop, in which each step updates one network after another."""
+    """Return the `Work` that runs PyTorch's usual loop, in which each step updates one network after another."""
     import torch
 
     x, y, modules = torch.from_numpy(a["x"]), torch.from_numpy(a["y"]), _modules(a)
@@ -126,7 +126,7 @@ def torch_loop(a: Arrays, device: str, *, lr: float, steps: int) -> Work:
 
 
 def torch_vmap(a: Arrays, device: str, *, lr: float, steps: int, compiled: bool = False) -> Work:
-    """Return the Work of torch.func: `vmap` of `grad` over the stacked weights, with the momentum updated in place."""
+    """Return the `Work` that applies torch.func's `vmap` of `grad` to stacked weights and updates momentum in place."""
     import torch
     from torch.func import functional_call, grad, stack_module_state, vmap
 
@@ -164,8 +164,8 @@ def torch_vmap(a: Arrays, device: str, *, lr: float, steps: int, compiled: bool 
 def work_of(layers: Sequence[tuple[int, int]], n: int, linear: bool = False, members: int = 1) -> dict[str, Any]:
     """Count the flops and bytes of a training step for `Row`.
 
-    layers : (number of weights, output pixels) of each layer. A step needs three matrix products per layer, but two for
-    the first layer. A step of a linearised network needs five, but three for the first layer. The bytes are 20 per
+    layers : (number of weights, output pixels) of each layer. A step needs three matrix products per layer, but only
+    two for the first layer. A linearised step needs five, but only three for the first layer. The bytes are 20 per
     weight: theta, the velocity and the gradient are read or written five times in float32.
     """
     each = [weights * pixels for weights, pixels in layers]

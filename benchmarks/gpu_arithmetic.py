@@ -30,7 +30,7 @@ REGISTERS, THREADS = 65536, 2048
 
 
 def disassembled(text: str) -> tuple[list[str], dict[str, int], int]:
-    """Compile CUDA code; return the instructions, {label: index of its next one} and the registers of a thread."""
+    """Compile CUDA code; return the instructions, {label: index of the instruction} and the registers per thread."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "planes.cu"
         path.write_text(text)

@@ -212,7 +212,7 @@ def posterior(n: int, std: bool, to: To) -> Any:
 
 
 def solves(quick: bool) -> list[Work]:
-    """Return the rows for gradient flow and for posteriors, whose time is spent in factorisations and solves.
+    """Return the rows for gradient flow and for posteriors, which mainly time factorisations and solves.
 
     NumPy needs twenty seconds for the posterior mean at N = 20,000.
     """

@@ -2,7 +2,7 @@
 
 One peer is neural-tangents, compiled. For fully connected networks and 1000 or more inputs, the other peer is the
 matrix product that every method needs. JAX's 64-bit flag is set for float64 and not for float32, because with the flag
-neural-tangents computes in float64 also for float32 inputs. Most rows for pooled image kernels in float32 time
+neural-tangents computes in float64 even for float32 inputs. Most rows for pooled image kernels in float32 time
 neural-tangents in float64, as XLA's convolution of one channel takes five times as long in float32.
 """
 
@@ -50,7 +50,7 @@ def random_inputs(n: int, d: int) -> Any:
 def digits() -> Any:
     """Return the digits of 8 x 8 pixels, x : (1797, 64) in [0, 1], as an example of real data.
 
-    The smallest angle between two of them is .09.
+    The smallest angle between two digits is .09.
     """
     import minintk as mn
 
@@ -58,7 +58,7 @@ def digits() -> Any:
 
 
 def _ours(kernel: Any, a: Arrays, device: str, corner: int | None = None, executor: Any = None) -> Work:
-    """Return the Work of kernel.both(x) or kernel.both(x, z). The answer has `corner` rows and columns (None: all)."""
+    """Return a `Work` for kernel.both(x) or kernel.both(x, z). Its answer has `corner` (None: all) rows and columns."""
     _, a = moved(a, device)
 
     def run() -> Any:
@@ -70,7 +70,7 @@ def _ours(kernel: Any, a: Arrays, device: str, corner: int | None = None, execut
 
 
 def _theirs(kernel: Any, a: Arrays, corner: int | None = None, batch: int | None = None) -> Work:
-    """Return the Work of neural-tangents' compiled kernel. batch : the block size for nt.batch, or None."""
+    """Return the `Work` for neural-tangents' compiled kernel. batch : the block size for nt.batch, or None."""
     import jax
     import neural_tangents as nt
 
@@ -84,7 +84,7 @@ def _theirs(kernel: Any, a: Arrays, corner: int | None = None, batch: int | None
 
 
 def ours(a: Arrays, device: str, *, depth: int, activation: str, b_std: float, corner: int | None = None) -> Work:
-    """Return the Work of analytic.kernel(spec).both(x) for a fully connected network."""
+    """Return the `Work` that computes analytic.kernel(spec).both(x) for a fully connected network."""
     import analytic as an
     import minintk as mn
 
@@ -96,7 +96,7 @@ def ours(a: Arrays, device: str, *, depth: int, activation: str, b_std: float, c
 def neural_tangents(
     a: Arrays, device: str, *, depth: int, activation: str, b_std: float, corner: int | None = None
 ) -> Work:
-    """Return the Work of neural-tangents' kernel for the network of `ours`."""
+    """Return the `Work` that computes neural-tangents' kernel for the network of `ours`."""
     from neural_tangents import stax
 
     phi = _peers_phi(activation)
@@ -110,7 +110,7 @@ def flag(dtype: str) -> dict[str, str]:
 
 
 def product(a: Arrays, device: str) -> Work:
-    """Return the Work of x @ z', or of x @ y' with a copy y of x if there is no z.
+    """Return the `Work` that computes x @ z', or x @ y' with a copy y of x if there is no z.
 
     Without the copy, BLAS would use the symmetry and do half of the work.
     """
@@ -172,7 +172,7 @@ def _row(
 
 
 def ours_attention(a: Arrays, device: str) -> Work:
-    """Return the Work of our kernel for ReLU at each position, then softmax attention with four heads, then a mean."""
+    """Return the `Work` for our kernel of ReLU at each position, softmax attention with four heads, and a mean."""
     import analytic as an
     import minintk as mn
 
@@ -181,7 +181,7 @@ def ours_attention(a: Arrays, device: str) -> Work:
 
 
 def neural_tangents_attention(a: Arrays, device: str) -> Work:
-    """Return the Work of neural-tangents' kernel for the network of `ours_attention`."""
+    """Return the `Work` that computes neural-tangents' kernel for the network of `ours_attention`."""
     from neural_tangents import stax
 
     hidden = stax.Conv(64, (1,), W_std=2**0.5), stax.Relu(), stax.GlobalSelfAttention(64, 16, 16, 4)
@@ -233,7 +233,7 @@ def two_processes() -> Executor:
 def ours_cnn(
     a: Arrays, device: str, *, body: Sequence[str], pool: bool, processes: bool = False, numba: bool = True
 ) -> Work:
-    """Return the Work of analytic.kernel(spec).both(x), in threads or in two processes.
+    """Return the `Work` that computes analytic.kernel(spec).both(x), in threads or in two processes.
 
     The measured memory does not include that of the two processes.
     """
@@ -256,7 +256,7 @@ def ours_cnn(
 
 
 def neural_tangents_cnn(a: Arrays, device: str, *, body: Sequence[str], pool: bool, batch: int | None = None) -> Work:
-    """Return the Work of neural-tangents' kernel for the network of `ours_cnn`."""
+    """Return the `Work` that computes neural-tangents' kernel for the network of `ours_cnn`."""
     from neural_tangents import stax
 
     def part(name: str) -> list[Any]:

@@ -44,7 +44,7 @@ def problem(data: str | None, n: int) -> tuple[Any, Any, float]:
 
 
 def anonymous() -> float:
-    """Return RssAnon, the MB of this process's resident memory that are not pages of files."""
+    """Return RssAnon, this process's resident memory in MB, excluding file pages."""
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon"))
     return int(line.split()[1]) / 1024
 

@@ -58,7 +58,7 @@ def resnet(norm: bool, channels: int = 16) -> Net:
 
 
 def weights(net: Net, shape: tuple[int, ...], rng: np.random.Generator, biases: bool) -> dict[str, Any]:
-    """Return W with variance 2 / fan-in and b with variance .01, in float64.
+    """Return W with variance 2 / fan-in and, if `biases`, b with variance .01, in float64.
 
     shape : (H, W, C), the shape of an image.
     """

@@ -142,7 +142,7 @@ def infinite_cnn_kernels(x: Array, body: Sequence[str], pool: bool, w_std: float
     acts on the mean over pixels, False if it acts on all pixels. x : (N, H, W, C). See Novak et al. 2019 and Arora et
     al. 2019.
 
-    `cov` : the covariances of all pairs of pixels of two images, (H, W, H, W), if `pool`, else of equal pixels, (H, W).
+    `cov` : covariances of all pairs of pixels of two images, (H, W, H, W), if `pool`, else of equal positions, (H, W).
     """
     x = x.astype(np.float64)
     N, C = x.shape[0], x.shape[3]

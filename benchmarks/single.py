@@ -1,7 +1,7 @@
 """Define rows for one network: training, linearised training and the empirical NTK.
 
 The networks are MLPs, LeNet-5, a ResNet and AlexNet. A step is one step of full-batch SGD in float32 with momentum .9
-on the mean cross-entropy. A call takes several steps. We compare the change of the outputs, f_T - f_0, or the kernel
+on the mean cross-entropy. A call takes several steps. The change of the outputs, f_T - f_0, or the kernel is compared
 with the reference. PyTorch's sides use channels-last memory, which is faster here. PyTorch's kernel is J J' with J from
 `vmap` of `jacrev`, and its linearisation uses `jvp` and `vjp`.
 """
@@ -51,7 +51,7 @@ def ours(
     a: Arrays, device: str, *, net: Net, lr: float, steps: int, linear: bool = False, compared: bool = True,
     held: bool = True,
 ) -> Work:  # fmt: skip
-    """Return the Work of training with mn.train.
+    """Return the `Work` that trains with `mn.train`.
 
     held : if True, minintk limits BLAS to one thread. If False, BLAS uses its own threads, which spin while they wait.
     """
@@ -76,7 +76,7 @@ def ours(
 
 
 def ours_ntk(a: Arrays, device: str, *, net: Net, full: bool = False) -> Work:
-    """Return the Work of mn.ntk or mn.ntk_full."""
+    """Return the `Work` that calls `mn.ntk` or `mn.ntk_full`."""
     import minintk as mn
 
     _, a = moved(a, device)
@@ -112,7 +112,7 @@ def _torch(a: Arrays, net: Net) -> tuple[Any, Any, dict[str, Any], Callable[[Any
 
 
 def torch_loop(a: Arrays, device: str, *, net: Net, lr: float, steps: int, compiled: bool = False) -> Work:
-    """Return the Work of PyTorch's usual training loop with its fused optimiser."""
+    """Return the `Work` that runs PyTorch's usual training loop with its fused optimiser."""
     import torch
 
     x, y, weights, f = _torch(a, net)
@@ -141,7 +141,7 @@ def torch_loop(a: Arrays, device: str, *, net: Net, lr: float, steps: int, compi
 
 
 def torch_linear(a: Arrays, device: str, *, net: Net, lr: float, steps: int) -> Work:
-    """Return the Work of training f_0 + J (theta - theta_0) in PyTorch. A step needs one jvp (J) and one vjp (J')."""
+    """Return the `Work` that trains f_0 + J (theta - theta_0) in PyTorch. A step needs one jvp (J) and one vjp (J')."""
     import torch
     from torch.func import jvp, vjp
 
@@ -164,7 +164,7 @@ def torch_linear(a: Arrays, device: str, *, net: Net, lr: float, steps: int) -> 
 
 
 def torch_ntk(a: Arrays, device: str, *, net: Net) -> Work:
-    """Return the Work of 1/C sum_c J_c J_c' in PyTorch. `vmap` computes the gradients of all examples together."""
+    """Return the `Work` for 1/C sum_c J_c J_c' in PyTorch. `vmap` computes the gradients of all examples together."""
     import torch
     from torch.func import jacrev, vmap
 
@@ -183,7 +183,7 @@ def torch_ntk(a: Arrays, device: str, *, net: Net) -> Work:
 
 
 def jax_ntk(a: Arrays, device: str, *, net: Net, method: str, full: bool = False) -> Work:
-    """Return the Work of nt.empirical_ntk_fn, applied to the network as a JAX function."""
+    """Return the `Work` that applies `nt.empirical_ntk_fn` to the network as a JAX function."""
     import jax
     import neural_tangents as nt
 

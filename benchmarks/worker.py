@@ -22,7 +22,7 @@ PACKAGES = ("numpy", "scipy", "numba", "cupy-cuda12x", "jax", "jaxlib", "neural-
 
 
 def build(request: dict[str, Any]) -> Any:
-    """Return the Work of the requested row and side."""
+    """Return the `Work` for the requested row and side."""
     import numpy as np
     from rows import ROWS
 
@@ -31,7 +31,7 @@ def build(request: dict[str, Any]) -> Any:
 
 
 def prepare(request: dict[str, Any]) -> tuple[dict[str, Any], Any]:
-    """Return the reply to the request `prepare`, and the Work."""
+    """Return the reply to the request `prepare`, and the `Work`."""
     import numpy as np
     from harness import VERY_SLOW
 

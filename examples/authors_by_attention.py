@@ -74,7 +74,7 @@ def main(
 
 
 def draw(out: str, sizes: tuple[int, ...], found: dict[str, float]) -> None:
-    """Plot the accuracies: lines for the kernels, points for the networks."""
+    """Plot the accuracies, with lines for the kernels and points for the networks."""
     import matplotlib.pyplot as plt
 
     plt.style.use("analytic.verify.look")

@@ -41,7 +41,7 @@ def launched(rate: float, seed: int, steps: int = 300) -> tuple[Any, float]:
 
 
 def by_width(name: str, width: int, seeds: int) -> dict[str, Any]:
-    """Return each network's initial sharpness, and its sharpness after 30 steps.
+    """Return the sharpness of each network at initialisation and after 30 steps.
 
     In the standard parametrization, only the initial sharpness is measured.
     """
@@ -58,9 +58,9 @@ def by_width(name: str, width: int, seeds: int) -> dict[str, Any]:
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 8) -> dict[str, float]:
-    """Return the least ratio peak / first loss, the share converged and the largest final lr x sharpness per rate.
+    """Return each rate's smallest peak / first loss, fraction of converged runs and largest final lr x sharpness.
 
-    Also return the exponents of the sharpness in the width. Entries that end in "±" are half-widths of 95 % intervals.
+    Also return exponents b of sharpness ~ width^b. Entries that end in "±" are half-widths of 95 % intervals.
     """
     results = dict[str, float]()
     runs, laws = {rate: [launched(rate, seed) for seed in range(seeds)] for rate in RATES}, {}

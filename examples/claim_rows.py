@@ -20,7 +20,7 @@ class Row:
 
     of : the source of the variation that ± covers: "seeds", "images", "both", or "" if there is no interval.
     size : a description of data and networks.
-    agrees : the paper's claim, tested on our numbers, or None if the paper makes no claim ("-").
+    agrees : the result of testing the paper's claim on our numbers, or None if the paper makes no claim ("-").
     why : the tested cause of a difference from the paper, including the measured number, or "open".
     """
 
@@ -34,12 +34,12 @@ class Row:
     why: str = ""
 
     def __post_init__(self) -> None:
-        """Raise TypeError unless `agrees` is a claim."""
+        """Raise TypeError unless `agrees` is a Claim or None."""
         if not isinstance(self.agrees, Claim | None):
             raise TypeError(f"Row(agrees=...) expects a claim, such as near(...) or at_most(...), got {self.agrees!r}")
 
     def kept(self) -> dict[str, Any]:
-        """Return the row as a dictionary with verdict, rule and "more", which is None unless the claim is undecided."""
+        """Return the row as a dictionary with the verdict, the rule and "more" (None unless the claim is undecided)."""
         tested = self.agrees or Claim("", ((1.0, 1.0),))
         more = None if tested.agrees is not None or isnan(tested.more) else float(f"{tested.more:.3g}")
         verdict = {True: "agrees", False: "differs", None: "undecided"}[tested.agrees] if tested.rule else ""

@@ -16,11 +16,11 @@
     if __name__ == "__main__":
         command_line(main, SIZES, __doc__, "name_of_the_script")
 
-Every run of `work` is recorded in the folder NAME.runs inside --out.  If a script was killed, the next call resumes
-from these records.  If all runs are recorded, that call only evaluates and plots them.  On the CPU, runs are spread
-over the cores, with one process and one BLAS thread per core.  The result of `work` must depend only on its arguments,
-which are numbers or text.  Pass constant arguments to `s.sweep` as keywords.  A run that diverges is also recorded, and
-its entries in the table of runs are NaN.
+Every run of `work` is recorded in the folder NAME.runs inside --out.  After an interruption, the next call resumes from
+these records.  If all runs are recorded, this call only evaluates and plots them.  On the CPU, runs are spread over the
+cores, with one process and one BLAS thread per core.  The result of `work` must depend only on its arguments, which are
+numbers or text.  Pass constant arguments to `s.sweep` as keywords.  A run that diverges is also recorded, and its
+entries in the table of runs are NaN.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ __all__ = [
 def images(data: str, n_train: int, n_test: int, seed: int = 0) -> tuple[mn.datasets.Dataset, mn.datasets.Dataset]:
     """Return random training and test images in float32, with x (N, H, W, C) in [0, 1].
 
-    data : "digits", "mnist" or "cifar10". If a set has fewer images than requested, all of them are returned. Of the
-    digits, at most 1,500 are for training. Calls with equal arguments return the same objects: do not change them.
+    data : "digits", "mnist" or "cifar10". If a set has fewer images than requested, all of them are returned. At most
+    1,500 of the digits are used for training. Calls with equal arguments return the same objects: do not change them.
     """
     rng = np.random.default_rng(seed)
     if data == "digits":
@@ -81,7 +81,7 @@ def placed(*arrays: mn.Array) -> tuple[mn.Array, ...]:
 
 
 def right(model: mn.Model, theta: mn.Array, x: mn.Array, y: mn.Array, batch: int = 500) -> np.ndarray[Any, Any]:
-    """Return an array ([E], M): 1 if a network of the ensemble classifies an example correctly, and 0 otherwise."""
+    """Return an array ([E], M): 1 for each example that a network of the ensemble classifies correctly, else 0."""
     parts = []
     for i in range(0, len(x), batch):
         f, y_part = to_host(model(theta, x[i : i + batch])), to_host(y[i : i + batch])

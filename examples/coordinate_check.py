@@ -34,7 +34,7 @@ def spec(n: int, plant: float = 0.0) -> mn.Sequential:
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 16) -> dict[str, Any]:
-    """Return {name: {layer: exponent of |dh|, "verdict": verdict, "blame": {tensor: cause}}} for each check.
+    """Run the checks, and return {name: {layer: exponent of |dh|, "verdict": verdict, "blame": {tensor: cause}}}.
 
     |dh| is the root mean square change of a layer's output. Plot |dh| against the width if `out` is given.
     """

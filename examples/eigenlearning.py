@@ -33,7 +33,7 @@ def spec(hidden: int = 3, bias: float = 0.1) -> mn.Sequential:
 def measured(kernel: mn.Array, modes: Host, sizes: tuple[int, ...], draws: int, noise: float) -> tuple[Host, Host]:
     """Run regression on random points; return learnabilities (sizes, draws, levels) and test errors (sizes, draws).
 
-    Learnabilities are those of single modes. The errors are those of learning the modes' sum from noisy values.
+    Each learnability is measured with one mode as the target, and each error with the noisy sum of all modes.
     """
     rng, learned, errors = np.random.default_rng(0), [], []
     for n in sizes:

@@ -51,7 +51,7 @@ def cnn(shape: tuple[int, ...], channels: int) -> mn.Sequential:
 def tested_on(
     data: str, n_train: int, n_test: int, channels: int, s: float, seed: tuple[int, ...]
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Return each seed's test outputs (M,), the mean batch size, and the time at which all losses are zero."""
+    """Return each seed's test outputs (M,), the mean batch size, and the time at which all losses have reached zero."""
     train, test = images(data, n_train, n_test)
     (x, y), (x_test, _) = (placed(*part.standardise(fit=train).parity()) for part in (train, test))
     net = mn.Network(cnn(x.shape[1:], channels), x.shape[1:])

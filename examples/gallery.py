@@ -5,8 +5,8 @@ The script table.py runs the scripts that rerun papers.
     python3 make.py python examples/gallery.py [NAME ...] [--out docs/gallery]
 
 Each script runs in its own process with its default sizes.  All scripts together take about half an hour on two cores.
-If names are given, only the named scripts run.  NAME.png is reduced to 128 colours, which makes the file about a third
-as large.  NAME.txt contains the script's output.
+If names are given, only the named scripts run.  NAME.png is reduced to 128 colours, which shrinks the file to about a
+third of its size.  NAME.txt contains the script's output.
 """
 
 from __future__ import annotations

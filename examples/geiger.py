@@ -87,7 +87,7 @@ def flowing(
     net: mn.Network, theta0: mn.Array, s: float, x: mn.Array, y: mn.Array, *, until: float | None = None,
     times: Any = 1e7, by: mn.Steps = STEPS,
 ) -> Iterator[mn.Moment]:  # fmt: skip
-    """Train F = alpha (f - f_0) with alpha = s / sqrt(h) by momentum flow, and yield the flow's moments.
+    """Train F = alpha (f - f_0) with alpha = s / sqrt(h) by momentum flow, and yield its `Moment`s.
 
     The flow ends when the loss is zero, or when the rms of F has reached `until`.
     """
@@ -139,7 +139,7 @@ def by_decade(x: Any, values: Any) -> list[Measured]:
 
 
 def drawn(axes: Any, x: Any, values: Any, label: str, colour: str, style: str = "") -> None:
-    """Plot geometric means over seeds with 95 % intervals on logarithmic axes.
+    """Plot geometric means over seeds, with 95 % intervals, on logarithmic axes.
 
     values : (K, E) values at K points for E seeds.
     colour : a Matplotlib colour such as "C0".
@@ -152,7 +152,7 @@ def drawn(axes: Any, x: Any, values: Any, label: str, colour: str, style: str = 
 
 
 def in_widths(axes: Any, widths: Sequence[int]) -> None:
-    """Set a logarithmic x axis with the widths as its ticks."""
+    """Make the x axis logarithmic, with the widths as its ticks."""
     axes.set(xscale="log", xlabel="width h")
     axes.set_xticks(widths, map(str, widths))
     axes.set_xticks([], minor=True)

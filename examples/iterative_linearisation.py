@@ -5,8 +5,8 @@
 The script runs gradient descent on a LeNet that is linearised again every K steps (Iterative linearised training, 2022,
 algorithm 1, figures 1 and 2).  With K = 1 the network itself is trained, and with K = infinity features are never
 learned.  Training uses full batches, with softmax and cross-entropy outside the linearisation.  At a low rate, training
-with finite K reaches the accuracy of K = 1.  Each new linearisation lowers the accuracy at first, because the weights
-were found with the old features.  At higher rates, training with K = 1 or K = infinity converges, but training with a
+with finite K reaches the accuracy of K = 1.  Each new linearisation at first lowers the accuracy, because the weights
+were trained with the old features.  At higher rates, training with K = 1 or K = infinity converges, but training with a
 finite K > 1 diverges.  The module windows.py derives the plotted bounds.
 
 Rates refer to a mean loss.  If the paper's loss is a sum over 50,000 images, its rates 1e-4 and 1e-5 are 5 and .5 here.
@@ -74,7 +74,7 @@ def main(
     s: Setting, periods: tuple[float, ...] = (1, 2, 5, 50, 500, 5000, 20_000, inf), n_train: int = 60,
     channels: int = 6, rates: int = 8, seeds: int = 1, lowest: tuple[float, float] | None = None,
 ) -> Found:  # fmt: skip
-    """Return for which K and rates training succeeds, the bounds on both, and accuracy gaps at the lowest rate."""
+    """Return the K and rates at which training succeeds, their bounds, and the accuracy gaps at the lowest rate."""
     low, t = lowest or LOWEST[s.data]
     where: dict[str, Any] = {"data": s.data, "n_train": n_train, "channels": channels, "t": t}
     lrs, seed, K = [low * 2**r for r in range(rates)], range(seeds), np.array(periods)

@@ -1,12 +1,12 @@
-"""Measure errors of truncated kernel hierarchies: of order 1/n with Theta or O3 frozen, and 1/n^2 with O4 frozen.
+"""Measure the errors of truncated kernel hierarchies: O(1/n) with Theta or O3 frozen, O(1/n^2) with O4 frozen.
 
     python3 make.py python examples/kernel_hierarchy.py [--scale small|evening] [--out FILE.png]
 
 Networks with two hidden layers of width n learn eight examples by gradient flow until t = 2.  The targets are
 f(theta_0) + 1 and f(theta_0) - 1, so that all networks start with the same residual.  `mn.hierarchy` of order 2 (Theta
-frozen), 3 (O3 frozen) and 4 (O4 frozen) is compared with the flow of the weights.  The errors of the hierarchy's Theta
-and f at t = 2, |Theta_hier - Theta| / |Theta_0| and |f_hier - f|, are averaged geometrically over seeds.  Pairs of
-neighbouring widths give local exponents, with 95 % intervals over seeds.
+frozen), 3 (O3 frozen) and 4 (O4 frozen) is compared with the flow of the weights.  We take geometric means over seeds
+of the hierarchy's errors at t = 2, |Theta_hier - Theta| / |Theta_0| and |f_hier - f|.  Pairs of neighbouring widths
+give local exponents, with 95 % intervals over seeds.
 
 For ReLU, O3 and O4 are derivatives of a single linear piece of the network.  Training moves the pre-activations of
 about sqrt(n) units across 0, and each of these units changes the kernel by a term of order 1/n with random sign.  The
@@ -52,7 +52,7 @@ def errors(phi: mn.Activation, n: int, seed: int) -> Any:
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = (64, 128, 256), seeds: int = 16) -> dict[str, float]:
-    """Return {"activation, order: quantity, widths": exponent}, and half-widths of 95 % intervals at keys with "±"."""
+    """Return {"activation, order: quantity, widths": exponent}; keys that end in "±" give 95 % half-widths."""
     results, measured = dict[str, float](), {}
     for name, phi in PHI.items():
         here = [n for n in widths if phi != mn.ReLU() or n <= KINKED]

@@ -77,7 +77,7 @@ def falling(slopes: Sequence[Measured], digits: int = 2) -> str:
 def main(
     s: Setting, scales: tuple[float, ...], ends: tuple[float, ...], width: int, seeds: int, n_train: int
 ) -> Found:  # fmt: skip
-    """Return exponents of s: for kernel and weights at fixed output and at zero loss, and for outputs and gains."""
+    """Return exponents of s for kernel and weights, at fixed output and at zero loss, and for outputs and gains."""
     fixed: dict[str, Any] = {"data": s.data, "n_train": n_train, "width": width}
     axes = {"depth": DEPTHS, "seed": range(seeds)}
     runs = s.sweep(moved, {"s": scales, **axes}, together="seed", until=1.0, **fixed)

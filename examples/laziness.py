@@ -11,7 +11,7 @@ scaling.  |D^2 f| is an operator norm.  With two layers D^2 f has a block for ev
 of n independent numbers.  This maximum grows slowly with n, and adds about .1 to the exponents -1/2 and 0 at these
 widths.
 
-The second measure is the kernel's movement until the loss has fallen to a tenth.  kappa bounds the movement's
+The second measure is the kernel's movement until the loss is a tenth of its initial value.  kappa bounds its
 first-order part, which averages out over many neurons with random signs.  The movement's exponents are thus -1 and 0.
 """
 
@@ -30,7 +30,7 @@ Host = np.ndarray[Any, Any]
 
 
 def moved(model: mn.Model, theta0: Host, x: Host, y: Host, alpha: float) -> Host:
-    """Return |Theta_T - Theta_0| / |Theta_0| of each network, at the time T at which its loss has fallen to a tenth."""
+    """Return each network's |Theta_T - Theta_0| / |Theta_0| when its loss first falls below a tenth of loss(0)."""
     found = np.full(len(theta0), np.nan)
     before = None
     for moment in mn.flow(model, theta0, x, y, loss=mn.mse, times=np.geomspace(0.1, 300, 60) / alpha**2):

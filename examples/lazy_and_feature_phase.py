@@ -3,14 +3,14 @@
     python3 make.py python examples/lazy_and_feature_phase.py [--out DIR] [--data DIR] [--scale small|evening|paper]
 
 The model is alpha (f - f_0) with a network f of width h.  The paper claims that s = sqrt(h) alpha determines the
-regime, so the regimes meet at alpha* ~ h^(-1/2).  Lazy networks should make the same predictions as their frozen
-initial kernel.  Feature-learning networks should be more accurate, but only slightly for wide fully connected networks
-on MNIST. In both regimes the variance of the outputs over initialisations should fall as 1/h, and the error of averaged
-networks should hardly depend on h.
+regime, so the crossover between the regimes is at alpha* ~ h^(-1/2).  Lazy networks should make the same predictions as
+their frozen initial kernel.  Feature-learning networks should be more accurate, but only slightly for wide fully
+connected networks on MNIST. In both regimes the variance of the outputs over initialisations should fall as 1/h, and
+the error of averaged networks should hardly depend on h.
 
-The first task is y = sign(x_1 x_2) of ten normal inputs, for which features help.  With --data, there is a second task,
-the parity of real digits, for which features hardly help.  The crossover alpha* is the alpha at which the error is
-halfway between the errors of the two regimes, interpolated in log s.
+In the first task, y = sign(x_1 x_2) with ten normal inputs, feature learning helps.  With --data, there is a second
+task, the parity of real digits, in which feature learning hardly helps.  The crossover alpha* is the alpha at which the
+error is halfway between the errors of the two regimes, interpolated in log s.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def outputs(
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Train a network for each seed, and return its outputs f (M,) on the test set.
 
-    s = 0 stands for s = infinity, i.e. the flow with the frozen initial kernel.
+    The value s = 0 selects the limit s = infinity, i.e. the flow with the frozen initial kernel.
     """
     (x, y), (x_test, _) = (placed(*part) for part in task(data, n_train, n_test))
     net = network(width, depth)

@@ -60,7 +60,7 @@ def last_sum(optimizer: Any, table: mn.Parametrization, depths: tuple[int, ...],
 
 
 def main(out: str | None = None, depths: tuple[int, ...] = DEPTHS, seeds: int = 32) -> dict[str, float]:
-    """Return {"optimiser, table": exponent}, and half-widths of 95 % intervals at keys with "±"."""
+    """Return {"optimiser, table": exponent}, with the half-widths of 95 % intervals under keys that end in "±"."""
     results, rows = dict[str, float](), {}
     for (rule, optimizer), (name, table) in product(OPTIMIZERS.items(), TABLES.items()):
         found = rows[rule, name] = last_sum(optimizer, table, depths, seeds)

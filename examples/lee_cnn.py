@@ -41,7 +41,7 @@ def network(channels: int, shape: tuple[int, ...]) -> mn.Network:
 
 
 def work(data: str, channels: int, n: int, steps: int, seed: int) -> dict[str, Any]:
-    """Return the test outputs and losses of network and linearisation at `marks(steps)`, and the outputs' distances."""
+    """Return test outputs and losses of network and linearisation at `marks(steps)`, and distances of the outputs."""
     side = {"digits": (8, 8, 1), "mnist": (28, 28, 1), "cifar10": (32, 32, 3)}[data]
     x, y, x_test, y_test = (a.astype(np.float32) for a in problem(data, "binary", n, n))
     x, x_test = x.reshape(-1, *side), x_test.reshape(-1, *side)
@@ -68,7 +68,7 @@ def work(data: str, channels: int, n: int, steps: int, seed: int) -> dict[str, A
 
 
 def main(s: Setting, channels: tuple[int, ...], steps: int, seeds: int, n: int) -> Found:
-    """Return the largest distances between the models' outputs and between their test losses by number of channels.
+    """Return the largest relative differences of the models' outputs and of their test losses, by number of channels.
 
     Plot outputs, losses and distances.
     """

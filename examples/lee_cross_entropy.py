@@ -2,7 +2,7 @@
 
     python3 make.py python examples/lee_cross_entropy.py [--out DIR] [--data DIR] [--scale evening]
 
-Networks with two hidden ReLU layers, sigma_w^2 = 2 and sigma_b^2 = .1 classify the ten digits.  The networks are
+Networks with two hidden ReLU layers, sigma_w^2 = 2 and sigma_b^2 = .1, classify the ten digits.  The networks are
 trained on batches of 64 with momentum .9 and eta = 1, which is lr = .1 for `mn.softmax_cross_entropy` (see
 `lee_training.py`).  Network and linearisation share their initial weights and batches.
 

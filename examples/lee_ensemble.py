@@ -52,7 +52,7 @@ def line(x: lee.Host, y: lee.Host) -> lee.Host:
 def work(data: str, n_train: int, width: int, steps: int, eta: float, seed: tuple[int, ...]) -> list[dict[str, Any]]:
     """Return the outputs (T, 25) on the line after 0, 1, 4, ... steps.
 
-    For "all", all layers are trained; for "top", only the top layer. "own" is f_0 + A_t (y - f_0(X)).
+    For "all", all layers are trained; for "top", only the top layer is. "own" is f_0 + A_t (y - f_0(X)).
     """
     x, y, *_ = lee.problem(data, "binary", n_train, 32)
     on, at = line(x, y), lee.powers(steps, 4)

@@ -8,7 +8,7 @@ from the network's initial tangent kernel.  The analytic kernel also predicts th
 width n, the initial kernel differs from the analytic one by O(n^(-1/2)), and changes by less in training.
 
 The weights follow their linearisation less closely than the outputs do.  Training changes the sign of a fraction
-n^(-1/2) of the ReLU units, and each of these changes its whole part of the Jacobian.  The relative change of the
+n^(-1/2) of the ReLU units, and each such unit changes its entire part of the Jacobian.  The relative change of the
 Jacobian is therefore of order n^(-1/4), and so is the deviation of the weights.  The theorem's n^(-1/2) assumes smooth
 activations.  For two layers, 16 digits and n = 256 to 2048, the deviations of Jacobian and weights have the exponents
 -.33 and -.30 +- .09 for ReLU, and -.51 and -.51 +- .10 for tanh.
@@ -45,7 +45,7 @@ def work(
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Return the network's distances from the predictions of both kernels after 0, 1, 2, 4, ... steps.
 
-    Also return the curves of the figure.
+    Also return the curves for the figure.
     """
     x, y, x_test, y_test = lee.problem(data, "binary", n_train, N_TEST)
     points, at, N = np.concatenate([x, x_test]), lee.powers(steps), len(x)

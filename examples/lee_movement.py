@@ -49,7 +49,7 @@ CLAIMS = {
 def work(
     data: str, phi: str, depth: int, n_train: int, steps: int, eta: float, width: int, seed: tuple[int, ...]
 ) -> list[dict[str, Any]]:
-    """Train, and return {kind: values after 0, 1, 2, 4, ... steps} for each seed. Keys are in KINDS, or "loss"."""
+    """Train, and return {kind: values after 0, 1, 2, 4, ... steps} for each seed. Keys are KINDS and "loss"."""
     x, y, x_test, _ = lee.problem(data, "classes", n_train, 32)
     C, at = y.shape[1], lee.powers(steps)
     lr, points = eta / C, np.concatenate([x, x_test])

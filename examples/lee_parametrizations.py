@@ -73,7 +73,7 @@ def work(data: str, n_train: int, steps: int, width: int, way: str, seed: tuple[
 
 
 def main(s: Setting, width: int, seeds: int, n_train: int, steps: int) -> Found:
-    """Return the test losses of all four ways and those of theory, the test errors, and ratios of eigenvalues.
+    """Return the test losses of all four ways and of theory, the test errors, and ratios of eigenvalues.
 
     Plot the losses against steps.
     """

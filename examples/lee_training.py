@@ -83,7 +83,7 @@ def side_by_side(
 
     Return a dictionary. After each of the steps `at`, "distance" is rms (f - f_lin), "moved" is rms (f_lin - f_0), and
     "size" is rms f_lin. "accuracy" and "lin accuracy" are computed on the test points. "f" and "lin f" are outputs at
-    one test point. "loss" and "lin loss" are means over the batches since the previous of these steps.
+    one test point. "loss" and "lin loss" are means over the batches since the previous step in `at`.
     """
     theta0, x_test, x, y = placed(net.init(np.random.default_rng(seed), dtype=np.float32), test[0], *train)
     optimizer = mn.SGD(lr, momentum=momentum)

@@ -10,7 +10,7 @@ distance for each number of channels, and long runs give the curves.
 
 The paper's eta = 1 is lr = .1 for `mn.mse`, which sums over the ten outputs (see `lee_training.py`).  To test this
 interpretation, both models are also trained at eta = 10, which is lr = 1.  We count the runs whose mean loss is larger
-at the end than at the start, or is not finite.  The bound 2 (1 + momentum) N / lambda_max(Theta) holds for full
+at the end than at the start, or is not finite.  The bound 2 (1 + momentum) N / lambda_max(Theta) applies to full
 batches. With batches of 8, runs below this bound also diverge, because the noise of a step grows with the residual.
 """
 
@@ -74,7 +74,7 @@ def main(
     s: Setting, channels: tuple[int, ...], early: int, steps: int, seeds: int, long: int = 32, n_train: int = 10_000,
     n_test: int = 300,
 ) -> Found:  # fmt: skip
-    """Return distances for each number of channels, losses and accuracies of longer runs, and counts of divergence.
+    """Return distances by number of channels, losses and accuracies of longer runs, and numbers of diverged runs.
 
     Plot distances, losses and accuracies.
     """

@@ -9,7 +9,7 @@ must move further to fit more examples equally well.  At a given loss, the dista
 time eta x steps, the distance hardly grows.
 
 The distance is measured at two times.  At the first time, the loss of the infinitely wide network trained on the same N
-examples is a tenth of its initial value.  The second time, equal for all N, is the first time of the smallest N.
+examples is a tenth of its initial value.  The second time is the same for all N: the first time for the smallest N.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def length(data: str, N: int, share: float) -> tuple[float, int]:
 
 
 def work(data: str, N: int, first: int, share: float, width: int, seed: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Return the network's distance from its linearisation, and theta's distance from theta_0, at both times.
+    """Return the distances of the network from its linearisation and of theta from theta_0, at both times.
 
     first : the smallest number of examples.
     """

@@ -12,7 +12,7 @@ The paper's loss is sum_l (f_l - y_l)^2 and its rate is .1.  For this loss, heav
 linearisation is stable up to the rate 2 (1 + m) / (2 lambda_max(Theta) / N) for N examples, which falls with the width.
 On MNIST this bound is about .5, .3, .15 and .08 at widths 1, 2, 5 and 10.  The linearisations of widths 25 and 60
 therefore cannot have been trained with that loss at a rate of .1.  They can be trained at this rate if the loss is a
-mean over the ten classes (PyTorch's MSELoss).  Then the rate here is .01, and the weight decay 5e-4, not 5e-5.
+mean over the ten classes (PyTorch's MSELoss).  The rate here is then .01, and the weight decay is 5e-4, not 5e-5.
 
 The sizes "small" and "evening" use 2,000 images for 10 epochs.  The size "paper" uses all images for 100 epochs, at
 widths up to 60.

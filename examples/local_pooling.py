@@ -4,9 +4,9 @@
     ... --data DIR --train 1000 --test 1000 --layers 5 --windows 1 3 5 --store FOLDER      CIFAR-10, resumable
 
 The kernels are tangent kernels of `layers` 3 x 3 convolutions with ReLU, computed in float32.  Averaging over windows
-of B x B with stride 1 before Flatten is the local average pooling of Li et al. 2019, arXiv 1911.00809.  Li et al.
-report an accuracy of 89 % with all of CIFAR-10, flips and further preprocessing.  With flips the training set also
-contains the mirror images g x.  Since k(g x, g x') = k(x, x'), x_i and g x_i share the coefficient a_i:
+of B x B with stride 1 before Flatten is the local average pooling of Li et al. 2019, arXiv 1911.00809.  They report an
+accuracy of 89 % with all of CIFAR-10, flips and further preprocessing.  With flips the training set also contains the
+mirror images g x.  Since k(g x, g x') = k(x, x'), x_i and g x_i share the coefficient a_i:
 
     f(x) = sum_i a_i (k(x, x_i) + k(x, g x_i)),     (K + G + ridge I) a = y,     G_ij = k(x_i, g x_j)
 
@@ -42,7 +42,7 @@ def data(folder: str | None, train: int, test: int) -> tuple[mn.datasets.Dataset
 def outputs(K: Any, k: Any, y: Any) -> Any:
     """Return k (K + ridge I)^-1 y with the ridge that minimises the leave-one-out error.
 
-    RIDGES are in units of K's mean eigenvalue. With G = K + ridge I, the error of example i is (G^-1 y)_i / (G^-1)_ii.
+    RIDGES are multiples of K's mean eigenvalue. With G = K + ridge I, the error of example i is (G^-1 y)_i / (G^-1)_ii.
     """
     lam, Q = np.linalg.eigh(K.astype(np.float64))
 
@@ -58,7 +58,7 @@ def main(
     out: str | None = None, folder: str | None = None, train: int = 150, test: int = 300, layers: int = 3,
     windows: tuple[int, ...] = (1, 2, 3, 8), store: str | None = None, halve: bool = False,
 ) -> dict[str, float]:  # fmt: skip
-    """Return accuracies with and without flips and CPU milliseconds per pair, and plot the accuracies to `out`."""
+    """Return accuracies with and without flips, and CPU milliseconds per pair; plot the accuracies to `out`."""
     one, two = data(folder, train, test)
     x, x_test, y, found = one.x, two.x, np.eye(10)[one.labels] - 0.1, dict[str, float]()
     if halve:

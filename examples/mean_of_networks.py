@@ -4,7 +4,7 @@
 
 Networks learn the parity of five digits by gradient flow, and predict the parity of a sixth digit.  The tangent kernel
 at finite width is random and changes in training.  The networks' mean output therefore differs from its infinite-width
-limit, to leading order by c / n.  `analytic.width_correction` computes c.
+limit by c / n to leading order.  `analytic.width_correction` computes c.
 
 The networks come in pairs with opposite output weights, so that the initial outputs cancel.  To reduce the noise, we
 average the trained networks' differences from their linearisations, and estimate the mean of the linearisations from 40

@@ -5,12 +5,12 @@
     ... --data DIR --by landmarks --landmarks 5000 --tol 1e-4                               nearly as well, in a minute
     ... --data DIR --store FOLDER --train 10000 --workers 4                                 on workers of dask
 
-The network has 2 hidden layers with ReLU, w_std = sqrt 2 and no biases.  In regression on 5,000 images, tested on 5,000
-others, it was among the best of the networks with 1, 2, 3 or 5 hidden layers and b_std = 0 or 0.1.  Pixels are centred,
-and targets are one-hot - 0.1.  The prediction is f = K(x, X) (K(X, X) + ridge I)^-1 y with training images X and
-targets y, where the ridge is a thousandth of the mean of the kernel's diagonal.
+The network has 2 hidden layers with ReLU, w_std = sqrt 2 and no biases.  Of the networks with 1, 2, 3 or 5 hidden
+layers and b_std = 0 or 0.1, it was one of the best in regression on 5,000 images, tested on 5,000 others.  Pixels are
+centred, and targets are one-hot - 0.1.  The prediction is f = K(x, X) (K(X, X) + ridge I)^-1 y with training images X
+and targets y, where the ridge is a thousandth of the mean of the kernel's diagonal.
 
-In FOLDER, the kernel takes 14.4 GB and its factor 7.4 GB.  If the run is killed, the same call resumes it.
+In FOLDER, the kernel takes 14.4 GB and its factor 7.4 GB.  If the run is killed, repeat the command to resume it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def main(
     by: Literal["cholesky", "landmarks"] = "cholesky", tol: float = 1e-8, progress: bool = False,
     landmarks: int | None = None, workers: int | None = None,
 ) -> dict[str, float]:  # fmt: skip
-    """Return test accuracy, residual, steps and seconds, and plot a histogram of the test margins to `out`."""
+    """Return the test accuracy, residual, steps and times, and plot a histogram of the test margins to `out`."""
     start = time.perf_counter()
     (one, two), kernel = data(folder, train, test), an.kernel(SPEC)
     x, y = one.one_hot(zero_mean=True)

@@ -5,11 +5,11 @@
 Section 2 of the lecture treats a linear network of width D with P inputs: W1 : D x P, W2 : D x D, W3 : 1 x D. The
 standard deviations are 1/sqrt(P), 1/sqrt(D), 1/D, and the rates are D/P, 1, 1/D. The section gives the norms of
 weights, features and their first updates.  Section 1 derives that kappa = |D^2 f| / |D f|^2 of two-layer networks is of
-order D^-1/2 in the (lazy) NTK scaling, and of order 1 in the mean-field scaling.  The script's other rows are measured
-on images, for networks with two hidden tanh layers.  Features should move by the same amount at every width n in muP,
-and by O(n^-1/2) in the NTK parametrization.  In muP, the best rate for narrow networks should also suit wide ones.  We
-train f - f_0, because f_0 in muP falls as n^-1/2 and is comparable to y at n = 64.  If f itself is trained, features
-move 1.6 times as far at n = 64 as at n = 512.  If f - f_0 is trained, they move .9 times as far.
+order D^-1/2 in the (lazy) NTK scaling, and of order 1 in the mean-field scaling.  The other rows of the script are
+measured on images, for networks with two hidden tanh layers.  Features should move by the same amount at every width n
+in muP, and by O(n^-1/2) in the NTK parametrization.  In muP, the best rate for narrow networks should also suit wide
+ones.  We train f - f_0, because f_0 in muP falls as n^-1/2 and is comparable to y at n = 64.  If f itself is trained,
+features move 1.6 times as far at n = 64 as at n = 512.  If f - f_0 is trained, they move .9 times as far.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def lazy(rule: str, width: int, seed: int) -> dict[str, float]:
 
 
 def ones(net: mn.Network) -> dict[str, float]:
-    """Return {tensor: 1} as rates for `kappa`, because the lecture's kappa refers to f as a function of theta."""
+    """Return {tensor: 1}, unit learning-rate scales, because the lecture's kappa does not include these scales."""
     return dict.fromkeys(net.layout.slices, 1.0)
 
 
@@ -106,7 +106,7 @@ def exponents(widths: tuple[int, ...], values: Any) -> Any:
 def main(s: Setting, widths: tuple[int, ...], seeds: int, n_train: int = 128) -> Found:
     """Return the exponents of the width for the norms, kappa and the movement of features.
 
-    Also return the log ratio of the widest networks' losses at the narrowest networks' best rate and at their own.
+    Also return the log ratio of the widest networks' losses at the best rate of the narrowest and at their own.
     """
     of_width = {"width": widths, "seed": range(seeds)}
     runs = s.sweep(linear, of_width)

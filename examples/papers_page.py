@@ -105,7 +105,7 @@ def paper_pages(results: dict[str, dict[str, Any]], docs: dict[str, str]) -> dic
 
 
 def added(folder: Path) -> dict[str, Any]:
-    """Sum the counts in the files of a folder, where replicate.py writes one file for each result."""
+    """Sum the counts in the files of the folder in which replicate.py writes one file for each result."""
     total: dict[str, Any] = {"results": 0, "numbers": 0, "beyond": 0, "verdicts": 0, "changed": 0, "flips": []}
     for path in sorted(folder.glob("*.json")):
         found = json.loads(path.read_text("utf-8"))["counts"]
@@ -151,7 +151,7 @@ def by_paper(results: dict[str, dict[str, Any]], docs: dict[str, str]) -> dict[s
 
 
 def sections(groups: dict[str, dict[str, dict[str, Any]]], docs: dict[str, str]) -> str:
-    """Return the text of the sections, one for each paper."""
+    """Return the text of one section for each paper."""
     return "".join(
         f"\n## {paper}\n\n" + "\n".join(entries(of_paper, docs, "###")) for paper, of_paper in groups.items()
     )

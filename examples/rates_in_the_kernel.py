@@ -2,8 +2,8 @@
 
     python3 make.py python examples/rates_in_the_kernel.py [--out FILE.png]
 
-If each tensor has a rate lr S, gradient descent moves f according to the kernel J S J', which `mn.ntk` computes.  The
-change df of f in one tiny step agrees with this kernel.  With J J' in its place, df would differ by a power of the
+If the tensors have learning rates lr S, gradient descent moves f by the kernel J S J', which `mn.ntk` computes.  The
+change df of f in one tiny step agrees with this kernel.  In muP and mean field, J J' would be wrong by a power of the
 width.  kappa, the relative change of the Jacobian on the way to a solution, also includes S, and falls with the width
 only if features do not move. At infinite width J S J' is the NTK of `analytic.kernel`, which does not depend on the
 width in the spec.  The kernels of networks of width n differ from this limit by terms of order n^-1/2.
@@ -33,7 +33,7 @@ def spec(n: int) -> mn.Sequential:
 
 
 def measured(way: Any, n: int, x: Host, y: Host, seed: int) -> dict[str, float]:
-    """Return the error of J S J' and the size of J J' relative to df for one step, and kappa with and without S.
+    """Return the error of J S J' and the size of J J', relative to df for one step, and kappa with and without S.
 
     Also return the distance of the kernel from the infinite-width kernel.
     """

@@ -1,8 +1,8 @@
 """Resume killed training runs, with all their seeds, from the last snapshot.
 
 A sweep records only complete runs of `work`, so a killed run would restart from its beginning.  For runs that take
-hours, `fit` therefore saves its state in the folder that `unfinished` yields, and `collected` saves the latest snapshot
-of a run together with the values computed from all snapshots so far.
+hours, `fit` therefore saves its state in the folder that `unfinished` yields.  `collected` saves the latest snapshot of
+a run and the values computed from all snapshots so far.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ SECONDS = 120.0
 
 
 def same_work(work: Callable[..., Any], record: Path) -> None:
-    """Record a digest of `work`. Raise SystemExit if the recorded runs are those of another `work`.
+    """Record a digest of `work`. Raise SystemExit if the recorded runs were made by a different `work`.
 
-    Comments and docstrings do not count, nor do the functions that `work` calls.
+    The digest ignores comments, docstrings and the functions that `work` calls.
     """
     code: Any = ast.parse(dedent(getsource(work))).body[0]
     code.body = [node for node in code.body if not isinstance(getattr(node, "value", None), ast.Constant)]
@@ -76,7 +76,7 @@ def collected(
 ) -> list[Any]:
     """Return read(snapshot) for all snapshots of run(resume), in order.
 
-    run : `mn.train` or `mn.flow` with all arguments except resume=.
+    run : a function of resume=, such as `mn.train` or `mn.flow` with all other arguments given.
     read : a function that returns arrays, numbers or text.
     theta0 : an array (NumPy or CuPy) that determines the library in which the state is restored.
     """

@@ -63,12 +63,12 @@ class Setting:
 
     @property
     def key(self) -> str:
-        """Return the stem of the file names: NAME on digits, NAME-mnist or NAME-cifar10."""
+        """Return the stem of the file names: NAME for digits, otherwise NAME-mnist or NAME-cifar10."""
         return self.name if self.data == "digits" else f"{self.name}-{self.data}"
 
     @property
     def factors(self) -> dict[str, float]:
-        """Return {kind in `SIZE`: ratio of the paper's size to ours}, for the kinds of which both sizes are known."""
+        """Return {kind in `SIZE`: ratio of the paper's size to ours}, for the kinds for which both sizes are known."""
         found: dict[str, float] = {}
         for name, keys in SIZE.items():
             for key in keys:

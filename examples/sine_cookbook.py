@@ -41,7 +41,7 @@ def spec(width: int) -> mn.Sequential:
 
 
 def main(out: str | None = None, width: int = 128, networks: int = 60, steps: int = 300) -> dict[str, float]:
-    """Return the largest differences from neural-tangents, and the trained networks' deviations from theory."""
+    """Return the largest differences from neural-tangents, and the deviations of the trained networks from theory."""
     x, y, x_test = X[:, None], Y[:, None], np.linspace(-np.pi, np.pi, 50)[:, None]
     kernel, found, bands = an.kernel(spec(width)), dict[str, float](), dict[str, tuple[Array, Array]]()
     for kind, theirs in THEIRS.items():

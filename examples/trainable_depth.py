@@ -3,8 +3,8 @@
     python3 make.py python examples/trainable_depth.py [--seed 1] [--out FILE.png]
 
 Networks in the ordered phase, in which the outputs for different inputs converge as e^(-depth / xi) (`analytic.phase`),
-learn 150 digits in 150 steps.  At b_std^2 = .05, w_std determines xi.  The trainable depth, at which half the digits
-are learned, is interpolated.  Intervals use Student's t.
+learn 150 digits in 150 steps.  We fix b_std^2 = .05, so that w_std determines xi.  The trainable depth, at which half
+the digits are learned, is interpolated.  Intervals use Student's t.
 
 Width, rate, steps and depths were chosen with other seeds.  Seed 1 was run once, after the following predictions were
 written down (Schoenholz, Gilmer, Ganguli and Sohl-Dickstein 2017).  (1) The mean of depth / xi over all settings is 6
@@ -61,7 +61,7 @@ def main(
     out: str | None = None, activations: tuple[Any, ...] = ACTIVATIONS, scales: tuple[float, ...] = SCALES,
     width: int = 64, networks: int = 5, steps: int = 150, seed: int = 0,
 ) -> dict[str, float]:  # fmt: skip
-    """Return the trainable depths in layers and in units of xi, and the half-widths of 95 % intervals."""
+    """Return trainable depths in layers and in units of xi, 95 % half-widths, and gains at the edge of chaos."""
     from scipy.stats import t as student
 
     found, curves = dict[str, float](), {}

@@ -78,7 +78,7 @@ class Claim(NamedTuple):
         return float(np.max((takes / away) ** 2))
 
     def __and__(self, other: Claim) -> Claim:
-        """Combine both claims, tested at a joint level.
+        """Combine both claims, which are tested at a joint level.
 
         >>> (above([Measured(1, 0.5, df=9)]) & near([Measured(1, 0.05, df=9)], 1, RATIO)).rule
         '> 0; within 0.1 of 1'

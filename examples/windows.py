@@ -3,7 +3,7 @@
 A window of K steps from theta_0 moves theta by -lr J' sum_j L'(f_j), where f_j are the linear model's outputs.  To
 first order in the gradient g this is -A g with A = (1 - (1 - lr G)^K) / G, where G is the Gauss-Newton curvature.  A
 window is therefore a step of descent in another metric.  Training can fail in two ways, with short or with long
-windows. The function `along_the_path` measures a bound for each along gradient descent at a low rate.
+windows.  The function `along_the_path` measures a bound for each case along the path of gradient descent at a low rate.
 
 Short windows   Steps along the top direction grow unless lr lambda < `IterativelyLinearized.reach`, which is 2 for
                 even K.  Here lambda is the largest curvature on the path.  In a LeNet with PyTorch's initial weights,
@@ -14,9 +14,9 @@ Long windows    After a time K lr the linear model leaves the region in which it
                 falls as 1 / lr.
 
 Training should succeed if its period and rate satisfy both bounds.  Neither bound limits K = 1, which moves to flatter
-points if lr lambda > 2 (edge of stability).  Inside a window this is impossible, because the curvature is frozen.  The
-bounds do not limit K = infinity either, because this training never reaches the curvature of the path.  Training with K
-= 1 or K = infinity therefore converges at rates at which finite K > 1 diverges.
+points if lr lambda > 2 (edge of stability).  Inside a window no such move is possible, because the curvature is frozen.
+The bounds do not limit K = infinity either, because this training never reaches the curvature of the path.  Training
+with K = 1 or K = infinity therefore converges at rates at which finite K > 1 diverges.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Window:
 def descend(
     net: mn.Network, theta: mn.Array, x: mn.Array, y: mn.Array, lr: float, K: float, steps: int
 ) -> Iterator[Window]:
-    """Train for `steps` steps, and yield each window after its last step.
+    """Train for `steps` steps, rounded up to whole windows, and yield each window after its last step.
 
     With K = inf there is a single window, which is yielded after each twentieth of the steps.
     """
@@ -146,7 +146,7 @@ def along_the_path(
 def beside_it(data: str, n_train: int, channels: int, t: float, lr: float, seed: int) -> dict[str, Any]:
     """Return the test accuracy of SGD, and the mean test accuracies of two relinearisation rules during training.
 
-    One rule is adaptive. The other has a fixed K and the same number of windows.
+    One rule is adaptive. The other has a fixed K and about the same number of windows.
     """
     net, theta, (x, y, x_test, y_test) = problem(data, n_train, channels, seed)
     steps, every = ceil(t / lr), None
