@@ -67,7 +67,7 @@ def alike(text: str, other: str, given: str = "") -> float:
 
 
 def scripts(folder: Path) -> dict[str, str]:
-    """Return {file: text} of scripts and notebooks, except in `wrong`, exercises.py, __init__.py and damaged files."""
+    """Return {file: text} of scripts and notebooks, except for `wrong`, exercises.py, __init__.py and damaged files."""
     files = sorted(p for end in ("py", "ipynb") for p in folder.rglob(f"*.{end}") if "wrong" not in p.parts)
     found = {}
     for path in files:

@@ -51,7 +51,7 @@ def seed(metadata: Path, here: Path = HERE) -> tuple[str, str]:
 
 
 def functions(assignment: Assignment) -> list[str]:
-    """Return the names of the functions that the cases name. Functions that only laws call are not included."""
+    """Return the names of the functions to which the cases refer. Functions that only laws call are not included."""
     variant = assignment.variant("")
     told = [vars(case) for e in assignment.exercises for case in assignment.cases(e, "", variant)]
     names = [case.get(key) for case in told for key in ("function", "forward", "backward")]
@@ -59,7 +59,7 @@ def functions(assignment: Assignment) -> list[str]:
 
 
 def written(text: str, names: Sequence[str]) -> int:
-    """Count the functions in `names` that the script implements, i.e. without `raise NotImplementedError`."""
+    """Count the functions in `names` that the script defines without mentioning NotImplementedError."""
     pattern = re.compile(r"^(?:def (\w+)|(\w+) *=)(?:(?!^\S).*\n?)*", re.MULTILINE)
     return sum((m[1] or m[2]) in names and "NotImplementedError" not in m[0] for m in pattern.finditer(f"{text}\n"))
 

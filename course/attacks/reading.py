@@ -1,7 +1,7 @@
 """Try to read forbidden files. Each attempt receives `place`, and returns the text or "TOKEN" if it succeeds.
 
 place : {"secret": a file, "folder": its folder, "victim": another file, "library": a folder, "parent": a process id,
-"address": a place in its memory, "port": a server's, "name": an abstract socket's}.  Submissions do not know these.
+"address": a place in its memory, "port": a server's port, "name": a socket's}.  Submissions do not know these values.
 """
 
 import ctypes

@@ -1,6 +1,6 @@
 """Define the exercises of assignment 1.
 
-The right values come from NumPy, SciPy and minintk, and the derivatives from differences, formulas and minintk.
+The correct values come from NumPy, SciPy and minintk, and the derivatives from differences, formulas and minintk.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ def gradients(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
 
 
 def total(parts: Sequence[tuple[Any, list[Array]]], weight: float = 1.0) -> tuple[Any, list[Array]]:
-    """Return the sums of the parts' losses and of their gradients, times the weight."""
+    """Return the sum of the parts' losses and the sums of their gradients, multiplied by `weight`."""
     return weight * sum(loss for loss, _ in parts), [weight * sum(some) for some in zip(*(g for _, g in parts))]
 
 

@@ -152,7 +152,7 @@ def twice_backward(u, cache):
 
 
 def sgd(p, g, v, lr, momentum):
-    """Return new p, new v from parameter p, gradient g, velocity v: v' = momentum v + g, p' = p - lr v'."""
+    """Return the updated p and v, given the gradient g: v' = momentum v + g, p' = p - lr v'."""
     # BEGIN SOLUTION
     v = momentum * v + g
     return p - lr * v, v
@@ -160,7 +160,7 @@ def sgd(p, g, v, lr, momentum):
 
 
 def train(x, labels, params, lr, momentum, steps):
-    """Take full-batch steps from velocities 0; return the parameters, and the loss before each step (steps,)."""
+    """Take full-batch steps from zero velocities; return the parameters, and the loss before each step (steps,)."""
     # BEGIN SOLUTION
     velocity, losses = [np.zeros_like(p) for p in params], []
     for _ in range(steps):
@@ -176,7 +176,7 @@ def train(x, labels, params, lr, momentum, steps):
 
 
 def batch_noise(x, labels, params, batches, draws, seed):
-    """Return |g_B - g| / |g|, (K, draws), for K batch sizes B: g_B is over B random examples, g over all examples."""
+    """Return |g_B - g| / |g|, (K, draws), for K batch sizes B: gradients g_B over B random examples and g over all."""
 
     # BEGIN SOLUTION
     def vector(at):

@@ -29,7 +29,7 @@ def angles(x1, x2):
 
 # BEGIN SOLUTION
 def moments(K, q, q_prime):
-    """Return E phi(u) phi(u'), E phi'(u) phi'(u') entry by entry; the three arguments broadcast."""
+    """Return E phi(u) phi(u'), E phi'(u) phi'(u') entry by entry; the three arguments are broadcast."""
     if ACTIVATION == "erf":
         r = (1 + 2 * q) * (1 + 2 * q_prime)
         T, T_dot = 2 / np.pi * np.arcsin(2 * K / np.sqrt(r)), 4 / np.pi / np.sqrt(r - 4 * K**2)

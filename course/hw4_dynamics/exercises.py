@@ -1,4 +1,4 @@
-"""Define the exercises of assignment 4.  The right answers use the kernels and closed forms of `analytic`."""
+"""Define the exercises of assignment 4.  The correct results use the kernels and closed forms of `analytic`."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def descent(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
 
 
 def many_steps(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
-    """Yield cases in which some directions are too slow to converge in a hundred million steps."""
+    """Yield cases in which some directions have not converged after a hundred million steps."""
     Q = np.linalg.qr(rng.standard_normal((10, 10)))[0]
     K, p = (Q * np.logspace(-9, 0, 10)) @ Q.T, problem(rng, variant, 10, 1, 2)
     K = (K + K.T) / 2

@@ -1,4 +1,4 @@
-"""Make the experiment's data: 400 of the library's handwritten digits, 8 x 8 pixels each."""
+"""Prepare the experiment's data: 400 of the library's handwritten digits, 8 x 8 pixels each."""
 
 import numpy as np
 

@@ -30,7 +30,7 @@ def rows(K_test):
 
 
 def gain(lam, t):
-    """Return (1 - exp(-lam t)) / lam; for lam = 0 return t, or 0 if t = inf, because no result then depends on it."""
+    """Return (1 - exp(-lam t)) / lam; if lam = 0, return t, or 0 if t = inf (no result then depends on it)."""
     some = np.where(lam > 0, lam, 1.0)
     if np.isinf(t):
         return (lam > 0) / some
@@ -47,7 +47,7 @@ def matrix(K, t):
 
 
 def step(K, f, y, lr):
-    """Return the outputs (N, C) after one gradient descent step; K (N, N), outputs f (N, C), targets y (N, C)."""
+    """Return the outputs (N, C) after one gradient descent step, for K (N, N), outputs f (N, C), targets y (N, C)."""
     # BEGIN SOLUTION
     return f - lr / divisor(len(y)) * K @ (f - y)
     # END SOLUTION
@@ -78,7 +78,7 @@ def descent(K, y, lr, steps, f0):
 
 
 def predict(K, K_test, y, t, f0, f0_test):
-    """Return the outputs (M, C) on M test inputs at time t of training; K_test as in your handout, f0_test (M, C)."""
+    """Return the outputs (M, C) on M test inputs at time t, for K_test as in your handout and f0_test (M, C)."""
     # BEGIN SOLUTION
     return f0_test + rows(K_test) @ (matrix(K, t) @ (y - f0))
     # END SOLUTION
@@ -92,7 +92,7 @@ def weights(J, y, t, f0):
 
 
 def posterior(K, K_test, K_prior, y):
-    """Return the posterior mean (M, C) and covariance (M, M); K (N, N), K_test, K_prior (M, M), y (N, C)."""
+    """Return the posterior mean (M, C) and covariance (M, M), given K (N, N), K_test, K_prior (M, M) and y (N, C)."""
     # BEGIN SOLUTION
     A = rows(K_test) @ np.linalg.inv(K)
     return A @ y, K_prior - A @ rows(K_test).T
@@ -101,7 +101,7 @@ def posterior(K, K_test, K_prior, y):
 
 # BEGIN SOLUTION
 def taken(K, K_test, Theta, Theta_test, t):
-    """Return A (M, N), which maps y - f0 to the change of the test outputs by training."""
+    """Return the matrix A (M, N) that maps y - f0 to the change in the test outputs during training."""
     return rows(Theta_test) @ matrix(Theta, t) if TRAINED == "all" else rows(K_test) @ matrix(K, t)
 
 

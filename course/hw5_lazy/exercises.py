@@ -1,7 +1,7 @@
 """Define the exercises of assignment 5, with networks from minintk and closed forms from analytic.
 
-The exponents of the width and of alpha are measured on the submission itself. `minintk.grade.exponent` adds seeds until
-the interval excludes one of the candidates, so no tolerance has to be chosen.
+The exponents in the width and in alpha are measured with the submission's own functions. `minintk.grade.exponent` adds
+seeds until the interval excludes one of the candidates, so no tolerance has to be chosen.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SIZES = (("wide", 4, 3, 7), ("more examples than parameters", 9, 2, 2), ("one ex
 
 
 def network(shape: Sequence[int], variant: Variant) -> mn.Network:
-    """Build f(x) = phi(x W / sqrt(d)) a / sqrt(n), for W of this shape."""
+    """Build f(x) = phi(x W / sqrt(d)) a / sqrt(n), where `shape` is the shape of W."""
     d, n = shape[-2:]
     phi = mn.Sequential(ACTIVATIONS[variant["activation"]](), mn.Scale(variant["gain"]))
     return mn.Network(mn.Sequential(mn.Dense(n), phi, mn.Dense(1)), (d,), mn.NTK())
@@ -48,7 +48,7 @@ def rate(lr: float, N: int, variant: Variant) -> float:
 
 
 def descend(model: Any, theta: Array, x: Array, y: Array, step: float, steps: int) -> Array:
-    """Return the outputs before the first step and after each: (steps + 1, [E,] N)."""
+    """Return the outputs before the first step and after each step, (steps + 1, [E,] N)."""
     found = []
     for _ in range(steps + 1):
         f, J = model.linearize(theta, x)
@@ -58,13 +58,13 @@ def descend(model: Any, theta: Array, x: Array, y: Array, step: float, steps: in
 
 
 def distance(f: Array, g: Array, variant: Variant) -> Array:
-    """Return the supremum over t (axis 0) of the norm over the examples (the last axis)."""
+    """Return the supremum over t (axis 0) of the norm of f - g over the examples (the last axis)."""
     apart = np.abs(f - g)
     return (np.sqrt(np.mean(apart**2, axis=-1)) if variant["norm"] == "rms" else apart.max(axis=-1)).max(axis=0)
 
 
 def deviations(x: Array, y: Array, W: Array, a: Array, lr: float, steps: int, variant: Variant) -> Array:
-    """Return the largest distance between each network and its linearisation, () or (E,)."""
+    """Return the largest distance in training between each network and its linearisation, () or (E,)."""
     net, theta, step = network(W.shape, variant), vector(W, a), rate(lr, len(y), variant)
     own = descend(mn.Linearized(net, theta), theta, x, y, step, steps)
     return distance(descend(net, theta, x, y, step, steps), own, variant)
@@ -228,7 +228,7 @@ def centred(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
 
 
 def learnt(rng: np.random.Generator, variant: Variant) -> tuple[str, tuple[Any, ...]]:
-    """Return a training run on one example, after which the network and its linearisation fit it.
+    """Return a training run on one example, at whose end both the network and its linearisation fit the example.
 
     Their outputs differ most during training, and agree at the end.
     """

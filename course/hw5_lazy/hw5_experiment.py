@@ -1,4 +1,4 @@
-"""Make the experiment's data: twelve handwritten digits, eight principal components each, labelled even or odd."""
+"""Prepare the data: twelve handwritten digits, reduced to eight principal components, labelled even or odd."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Define the exercises of assignment 6, with minintk's ABC and its coordinate check.
+"""Define the exercises of assignment 6, with `mn.ABC` and `mn.coordinate_check`.
 
 A table is judged by its effect. The initial sizes are tested with the right rates for them, and the rates with the
 right initial sizes, so that each mistake costs only its own exercise.  The norms |W| and |dW| identify the wrong
@@ -49,7 +49,7 @@ SIZES: dict[str, tuple[int, int, int, int]] = {
 
 
 def rule(variant: Variant) -> Literal["sgd", "adam"]:
-    """Return the optimiser's rule for rates; a sign step is a step of Adam without memory."""
+    """Return "sgd" or "adam", the rule for the rates; a sign step is an Adam step without memory."""
     return "sgd" if variant["optimizer"] == "sgd" else "adam"
 
 
@@ -133,7 +133,7 @@ def layers(net: mn.Network, theta: Array, x: Array) -> list[Array]:
 
 
 def size(h: Array, variant: Variant) -> Array:
-    """Return the size of h, averaged over examples and features."""
+    """Return the root mean square or the mean absolute value of h, over examples and features."""
     return np.sqrt(np.mean(h**2, axis=(-2, -1))) if variant["size"] == "rms" else np.mean(np.abs(h), axis=(-2, -1))
 
 

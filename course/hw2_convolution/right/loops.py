@@ -17,7 +17,7 @@ def from_last(x):
 
 
 def pixels(H, L, size, stride, pad):
-    """Yield (i, j, rows, columns, top, left): an output pixel, the image's part in its window, the window's corner."""
+    """Yield (i, j, rows, columns, top, left): an output pixel, the image's part in its window, and its corner."""
     for i in range(out_size(H, size[0], stride, pad)):
         for j in range(out_size(L, size[1], stride, pad)):
             top, left = i * stride - pad, j * stride - pad
@@ -32,7 +32,7 @@ def pixels(H, L, size, stride, pad):
 
 
 def part(W, rows, columns, top, left):
-    """Return the entries of the kernel that meet these pixels."""
+    """Return the entries of the kernel that multiply these pixels."""
     V = W[::-1, ::-1] if kernel == "convolution" else W
     return V[rows.start - top : rows.stop - top, columns.start - left : columns.stop - left]
 

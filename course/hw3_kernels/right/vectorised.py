@@ -1,4 +1,4 @@
-"""Treat both sets of inputs as one, with variances on the kernel's diagonal. Compute angles from half-chords."""
+"""Treat both sets of inputs as one, whose kernel has the variances on its diagonal. Compute angles from half-chords."""
 
 import numpy as np
 from scipy.special import erf

@@ -1,4 +1,4 @@
-"""Write most formulas as einsums over eigenvectors. The covariance has its own formula if the last layer is trained."""
+"""Write most formulas as einsums over eigenvectors; the covariance is simpler if only the last layer is trained."""
 
 import numpy as np
 from variant import layout, loss, trained
@@ -24,7 +24,7 @@ def learned(lam, t):
 
 
 def over(lam, t):
-    """Return learned(lam, t) / lam, or 0 if lam is 0, because no result depends on this value."""
+    """Return learned(lam, t) / lam, or 0 if lam is 0 (no result depends on this value)."""
     return np.divide(learned(lam, t), lam, out=np.zeros_like(lam), where=lam > 0)
 
 

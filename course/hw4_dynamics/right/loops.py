@@ -51,7 +51,7 @@ def descent(K, y, lr, steps, f0):
 
 
 def coefficients(K, r, t):
-    """Return a_t of one output, whose initial residual is r."""
+    """Return the coefficients a_t of one output, with r in place of y - f0."""
     a = np.zeros(len(r))
     for lam, v in pairs(K):
         if lam > 0:

@@ -1,4 +1,4 @@
-"""Avoid eigenvectors: use matrix exponentials, powers by repeated squaring, and a pseudo-inverse in the limit."""
+"""Avoid eigenvectors: use matrix exponentials, powers by repeated squaring, and a pseudo-inverse at t = inf."""
 
 import numpy as np
 from scipy.linalg import expm

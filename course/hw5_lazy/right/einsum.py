@@ -43,7 +43,7 @@ def tangent_kernel(x, W, a):
 
 
 def descend(f, gradient, y, point, rate, steps):
-    """Return the outputs f(W, a) along gradient descent on the sum over the examples, with learning rate `rate`."""
+    """Return the outputs f(W, a) before the first and after each step of descent on the sum loss, at rate `rate`."""
     W, a = point
     found = [f(W, a)]
     for _ in range(steps):

@@ -1,4 +1,4 @@
-"""Compute one example at a time, with every formula as it is written."""
+"""Compute one example at a time, with every formula as it is written in the handout."""
 
 import math
 
