@@ -1,4 +1,4 @@
-"""Draw the logo, and the picture that other sites show with a link to this site: trained networks and their limit.
+"""Draw the logo, and the preview image that other sites show for a link: trained networks and their limit.
 
     python3 make.py python docs/_ext/card.py
 

@@ -66,7 +66,7 @@ def blocks(text: str) -> Iterator[list[str]]:
 
 
 def set_out(block: list[str]) -> Iterator[tuple[bool, list[str]]]:
-    """Yield (True if the layout must be kept, lines) for a block that is neither an example nor a heading."""
+    """Yield (keep_layout, lines) for a block that is neither an example nor a heading."""
     forms = [bool(COLUMNS.search(line)) for line in block]
     if all(line.startswith("  ") for line in block) or sum(forms) >= max(2, len(block) / 2):
         yield True, block

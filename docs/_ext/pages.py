@@ -69,13 +69,13 @@ def importable(name: str) -> bool:
 
 
 def reachable(name: str) -> bool:
-    """True if the attribute of this name is the module. `analytic.kernel`, for example, is a function."""
+    """True if the parent's attribute of this name is a module. `analytic.kernel`, for example, is a function."""
     parent, _, leaf = name.rpartition(".")
     return inspect.ismodule(getattr(importlib.import_module(parent), leaf, None))
 
 
 def internals() -> None:
-    """Write reference/internals/MODULE.rst for each internal module, and an index.rst that lists them by folder."""
+    """Write reference/internals/MODULE.rst for each importable internal module, and index.rst, which lists them."""
     folder = DOCS / "reference" / "internals"
     rooms: dict[str, list[str]] = {}
     for name in modules():
@@ -145,7 +145,7 @@ def filenames() -> dict[str, str]:
 
 
 def gallery() -> None:
-    """Write gallery/index.md, with the claim, the figure, the output and the script of each example with a figure."""
+    """Write gallery/index.md: the claim, figure, output and script link of each example that has a figure."""
     paths = sorted((ROOT / "examples").glob("*.py"), key=order)
     paths = [path for path in paths if (DOCS / "gallery" / f"{path.stem}.png").exists()]
     cards = "".join(map(thumbnail, paths))
@@ -305,7 +305,7 @@ def on_source(app: Any, page: str, source: list[str]) -> None:
 def on_page(app: Any, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
     """Remove the links from source code back to the documentation. Sphinx calls this for each page that it writes.
 
-    A link names the module that defines an object, e.g. `minintk.models.empirical.ntk`, but its page is `minintk.ntk`.
+    A link names the module that defines an object, e.g. `minintk.models.empirical.ntk`; the page is `minintk.ntk`.
     """
     if page.startswith("_modules/") and "body" in context:
         context["body"] = re.sub(r'<a class="viewcode-back".*?</a>', "", context["body"])

@@ -3,7 +3,7 @@
     python3 make.py python docs/notes/pdf.py OUT [--seed SEED]
 
 Both tools are Python packages in the extra `docs` (pypandoc-binary and typst).  The script writes the six chapters to
-OUT/notes.pdf and each handout to OUT/hwN_name.pdf, in the variant of SEED ("public" by default).
+OUT/notes.pdf and each handout to OUT/hwN_name.pdf, in the variant that belongs to SEED ("public" by default).
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ def to_typst(text: str) -> str:
 
 
 def figure(found: re.Match[str]) -> str:
-    """Return an image with its caption. Images of more than 400 units are as wide as the text, others 66 % as wide."""
+    """Return an image with its caption. Images wider than 400 units get the text's width, and others 66 % of it."""
     size = re.search(r'viewBox="0 0 (\d+)', (NOTES / found[1]).read_text(encoding="utf-8"))
     width = "100%" if size and int(size[1]) > 400 else "66%"
     return f"![{' '.join(found[2].split())}]({found[1]}){{width={width}}}\n"
 
 
 def compiled(parts: list[str], title: str, path: Path) -> None:
-    """Typeset the parts, which are typst code, as one PDF file."""
+    """Typeset the parts, which are typst code, as one PDF file with the given title."""
     head = f'#set document(title: "{title}")\n'
     source = NOTES / f".{path.stem}.typ"  # in the figures' folder, because paths are relative
     source.write_text(head + LOOK + "\n\n".join(parts), encoding="utf-8")
@@ -90,7 +90,7 @@ def compiled(parts: list[str], title: str, path: Path) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Write the PDF files to the folder that the arguments name."""
+    """Write the PDF files to the folder given in `arguments`."""
     from build import folders, handout
     from minintk.grade import load
 

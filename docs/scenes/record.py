@@ -2,7 +2,7 @@
 
     python docs/scenes/record.py [widths] [alphas] [rates]        writes docs/scenes/NAME.json, a minute or two each
 
-Each scene is {"sliders": {name: [labels]}, "frames": [traces of each position, the last slider fastest], ...}.
+A scene is {"sliders": {name: [labels]}, "frames": [curves at each position], ...}.  The last slider varies fastest.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def circle(angles: Any) -> Any:
 
 
 def widths(ns: Sequence[int] = WIDTHS, times: Sequence[int] = TIMES) -> Scene:
-    """Record outputs on a circle of inputs, for five networks, two linearisations and the infinite-width ensemble."""
+    """Record outputs on a circle of inputs for five networks, two linearisations and the infinite-width ensemble."""
     angles = np.array([-2.4, -1.5, -0.4, 0.6, 1.3, 2.5])
     y = np.array([[0.8], [-0.6], [0.7], [-0.7], [0.2], [0.9]])
     grid = np.linspace(-np.pi, np.pi, 73)
@@ -77,14 +77,14 @@ def widths(ns: Sequence[int] = WIDTHS, times: Sequence[int] = TIMES) -> Scene:
 
 ALPHAS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 ALONG = (0, 2, 5, 10, 20, 50, 100, 200, 500)
-"""The steps that are recorded. The rate is a twentieth of the largest stable rate at the start."""
+"""The recorded steps. The rate is a twentieth of the largest stable rate at the start."""
 
 
 def alphas(which: Sequence[float] = ALPHAS, times: Sequence[int] = ALONG) -> Scene:
-    """Record the directions and weights of 60 ReLU neurons that learn a teacher of three neurons, for each alpha.
+    """Record, for each alpha, the points of 60 ReLU neurons while they learn a teacher network of three neurons.
 
-    alpha (f - f_0) learns the same targets for every alpha.  At large alpha training is lazy, at small alpha the
-    neurons move (Chizat, Oyallon and Bach 2019).  A neuron `a` phi(w x) is drawn at |a| w with the sign of `a`.
+    The model is alpha (f - f_0).  At large alpha training is lazy; at small alpha the neurons move (Chizat, Oyallon
+    and Bach 2019).  The point of the neuron `a` phi(w x) is |a| w, and the sign of `a` is recorded with it.
     """
     rng, n = np.random.default_rng(1), 60
     x = circle(rng.uniform(-np.pi, np.pi, 40))

@@ -27,7 +27,7 @@ def gradient(net: mn.Network, theta: Host, x: Host, y: Host) -> Host:
 
 
 def differences() -> None:
-    """Draw the errors of one-sided and central differences against the step h, and the terms of their bounds."""
+    """Draw the errors of one-sided and central differences, and the terms of their bounds, against the step h."""
     net, theta, x, y = network(64)
     v = np.random.default_rng(2).standard_normal(net.size)
     v /= np.linalg.norm(v)
@@ -85,7 +85,7 @@ def cost() -> None:
 
 
 def convolution() -> None:
-    """Draw the matrix of a 3 x 3 convolution on a 6 x 6 image, in a colour for each of the nine weights."""
+    """Draw the matrix of a 3 x 3 convolution on a 6 x 6 image, with one colour for each of the nine weights."""
     net = mn.Network(mn.Sequential(mn.Conv2d(1, 3), mn.Flatten()), (6, 6, 1), mn.Standard())
     theta = np.arange(1.0, 10.0)
     matrix = np.asarray(net(theta, np.eye(36).reshape(36, 6, 6, 1))).T

@@ -20,7 +20,7 @@ matplotlib.rcParams |= {"svg.hashsalt": "notes", "font.size": 9, "legend.fontsiz
 
 
 def panels(count: int = 1, width: float = 3.6, height: float = 3.0) -> tuple[Any, list[Any]]:
-    """Return a figure and the list of its `count` panels, side by side, each width x height inches."""
+    """Return a figure with `count` panels side by side, each of width x height inches, and the list of panels."""
     figure, axes = plt.subplots(1, count, figsize=(width * count, height), layout="constrained", squeeze=False)
     return figure, list(axes[0])
 
@@ -34,11 +34,11 @@ def save(figure: Any, name: str) -> None:
 
 
 def bars(axes: Any, n: Any, values: Host, at: int, label: str) -> None:
-    """Plot means over S of `values` (K, S), with standard errors, against n (K,), in the style of series `at`."""
+    """Plot the means of `values` (K, S) over S against n (K,), with standard errors, in the style of series `at`."""
     error = values.std(axis=1, ddof=1) / np.sqrt(values.shape[1])
     axes.errorbar(n, values.mean(axis=1), error, fmt=MARKERS[at % 4], ms=4, color=COLOURS[at % 4], label=label)
 
 
 def line(axes: Any, n: Any, y: Any, label: str | None = None, colour: str = "0.3") -> None:
-    """Draw the values y of a theory against n as a dashed line."""
+    """Draw the theoretical values y against n as a dashed line."""
     axes.plot(n, y, "--", color=colour, lw=1.1, label=label)

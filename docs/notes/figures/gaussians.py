@@ -35,7 +35,7 @@ def functions() -> None:
 
 
 def kurtosis(widths: tuple[int, ...] = (2, 4, 8, 16, 32, 64), draws: int = 400_000) -> None:
-    """Draw the excess kurtosis of a one-layer ReLU network's output, from twenty groups of draws, and 15/n."""
+    """Draw the excess kurtosis of a one-layer ReLU network's output, averaged over twenty groups of draws, and 15/n."""
     x, rng, found = np.ones((1, 1)), np.random.default_rng(3), []
     for n in widths:
         net, groups = mn.Network(relu(n), (1,)), []

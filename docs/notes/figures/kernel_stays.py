@@ -1,4 +1,4 @@
-"""Draw the figures of chapter 3: movements in training, and two cases that distinguish the bound from the rate."""
+"""Draw the figures of chapter 3: movements during training, with and without the cancellation between units."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def digits(N: int = 16) -> tuple[Host, Host]:
 
 
 def trained(n: int, phi: Any, *, positive: bool = False) -> dict[str, Host]:
-    """Return how far kernel, features and weights move in gradient flow at width n : {name: (SEEDS, len(TIMES))}.
+    """Return the movements of kernel, features and weights in gradient flow, as {name: array (SEEDS, len(TIMES))}.
 
-    positive : True replaces the output weights by their absolute values and trains F = f - f_0.
+    n : width.   positive : if True, the initial output weights are made positive, and F = f - f_0 is trained.
     """
     x, y = digits()
     net = mn.Network(mn.Sequential(mn.Dense(n), phi, mn.Dense(1)), (x.shape[1],))

@@ -15,7 +15,7 @@ GAMMAS, WIDTHS, SEEDS = 2.0 ** np.arange(-2, 9), (64, 1024, 16384), 8
 
 
 def moved(n: int, gamma: float) -> Host:
-    """Return |Theta_t - Theta_0| / |Theta_0| (SEEDS,) at the time t at which the loss of F has fallen to a tenth."""
+    """Return |Theta_t - Theta_0| / |Theta_0|, (SEEDS,), at the time t at which the loss has fallen to a tenth."""
     x, y = digits(8)
     net = mn.Network(mn.Sequential(mn.Dense(n), mn.Tanh(), mn.Dense(1)), (8,))
     theta0, alpha = net.init(np.random.default_rng(n), ensemble=SEEDS), gamma / np.sqrt(n)
@@ -57,7 +57,7 @@ def knob() -> None:
 
 
 def plane(n: int = 250) -> None:
-    """Draw the points |a_j| w_j of a ReLU network's units before and after training, for small and large gamma."""
+    """Draw the point |a_j| w_j of each ReLU unit before and after training, for a small and a large gamma."""
     angles = np.deg2rad([10, 130, 200, 310])
     x, y = np.sqrt(2) * np.stack([np.cos(angles), np.sin(angles)], 1), np.array([[1.0], [-1.0], [1.0], [-1.0]])
     net = mn.Network(mn.Sequential(mn.Dense(n), mn.ReLU(), mn.Dense(1)), (2,))
@@ -85,7 +85,7 @@ def plane(n: int = 250) -> None:
 
 
 def linearisation(n: int = 64, alphas: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)) -> None:
-    """Draw the largest distance over t between F_t and the solution with the initial kernel, against alpha."""
+    """Draw, against alpha, the largest distance over t between F_t and the solution with the initial kernel."""
     x, y = digits(8)
     net = mn.Network(mn.Sequential(mn.Dense(n), mn.Tanh(), mn.Dense(1)), (8,))
     theta0, times = net.init(np.random.default_rng(7), ensemble=SEEDS), np.geomspace(0.5, 40, 10)

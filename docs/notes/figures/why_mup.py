@@ -17,7 +17,7 @@ TABLES = {"NTK": ((0, 0), (0, 0, 0)), "means": ((-0.5, -0.5), (1, 2, 1)), "muP":
 
 
 def network(n: int, table: str, outputs: int = 1) -> tuple[mn.Network, dict[str, float]]:
-    """Return a network with two hidden layers of n tanh units, and the factor of lr for each of its weights."""
+    """Return a network with two hidden layers of n tanh units, and the learning-rate factor of each weight matrix."""
     (hidden, output), rates = TABLES[table]
     layers = mn.Dense(n), mn.Tanh(), mn.Dense(n, w_std=n**hidden), mn.Tanh(), mn.Dense(outputs, w_std=n**output)
     net = mn.Network(mn.Sequential(*layers), (64,))
@@ -25,7 +25,7 @@ def network(n: int, table: str, outputs: int = 1) -> tuple[mn.Network, dict[str,
 
 
 def start(net: mn.Network, n: int) -> Host:
-    """Draw theta for SEEDS networks. Output weights are divided by ten, so that outputs start far below the targets."""
+    """Draw the initial theta of SEEDS networks, with output weights divided by ten to make initial outputs small."""
     theta0 = net.init(np.random.default_rng(n), ensemble=SEEDS)
     output = net.layout.unpack(theta0)["4.W"]
     output *= 0.1
@@ -33,12 +33,12 @@ def start(net: mn.Network, n: int) -> Host:
 
 
 def task(N: int = 32) -> tuple[Host, Host]:
-    """Return N digits on the sphere |x|^2 = d, and labels, +1 for even and -1 for odd digits."""
+    """Return N digits on the sphere |x|^2 = d, and their labels: +1 for even and -1 for odd digits."""
     return mn.datasets.digits().on_sphere().subset(N, np.random.default_rng(0)).flat().parity()
 
 
 def features() -> None:
-    """Draw the rms of h2 at the start, and of its change in ten steps, against the width in three scalings."""
+    """Draw the rms of h2 at the start, and of its change in ten steps, against the width, in three scalings."""
     x, y = task()
     figure, (first, change) = panels(2)
     for at, table in enumerate(TABLES):
@@ -85,7 +85,7 @@ def first_layer() -> None:
 
 
 def norms() -> None:
-    """Draw the initial |W| and the first step's |dW|, divided by sqrt(fan_out / fan_in), in two scalings."""
+    """Draw the spectral norms of W and of its first change, relative to sqrt(fan_out / fan_in), in two scalings."""
     x, y = task()
     figure, axes = panels(2)
     for axis, table in zip(axes, ("NTK", "muP"), strict=True):
