@@ -197,12 +197,12 @@ class Kernel:
         self, x1: Array, x2: Array | None = None, *, memory: int | None = None, out: tuple[Array, Array] | None = None,
         store: Store = None, progress: Progress | None = None, executor: Executor | None = None,
     ) -> Both:  # fmt: skip
-        """Compute (nngp, ntk), each (N, M), in one pass, which takes little longer than the NTK alone."""
+        """Compute (nngp, ntk), each (N, M), in one pass, which takes little longer than computing only the NTK."""
         wanted = Wanted((True, True), out or (None, None), memory, progress, self._warn)
         return Both(*self._kernels(x1, x2, wanted, store, executor))
 
     def pixels(self, x1: Array, x2: Array | None = None, *, equal: bool = False, memory: int | None = None) -> Both:
-        """Compute both kernels, (N, M, H, W, H', W'), for all pairs of pixels of a network that ends in pixels.
+        """Compute both kernels, (N, M, H, W, H', W'), for all pairs of pixels of a network whose output has pixels.
 
             K(p, p') = E f(p) f'(p'),   Theta(p, p') = sum_theta S df(p)/dtheta df'(p')/dtheta
 
@@ -294,8 +294,8 @@ class Kernel:
 
         `c * k` and `k / c` multiply or divide K and Theta by c > 0, for the network sqrt(c) f or f / sqrt(c).  `k *
         other` and `k ** 2` are the kernels of f_1 f_2 (`minintk.Product`): K = K_1 K_2, Theta = Theta_1 K_2 + K_1
-        Theta_2, elementwise, or per pixel if the networks end in pixels.  The results have their own spec and work in
-        posterior, ensemble and estimators.  Raises ValueError if parametrizations differ or c <= 0.  Raises
+        Theta_2, elementwise, or per pixel if the networks end in pixels.  The results have their own spec and can be
+        passed to posterior, ensemble and estimators.  Raises ValueError if parametrizations differ or c <= 0.  Raises
         UnsupportedLayer unless one network ends with weights; for a product, one that begins with weights suffices.
 
         >>> import numpy as np, minintk as mn
@@ -340,10 +340,10 @@ class Kernel:
     def error(self, x: Array) -> float:
         """Bound the errors of both kernels for the rows of x, at any angle, relative to sqrt(k(x, x) k(x', x')).
 
-        No layer amplifies the quadratures' errors e_l, so they add 2 sum_l e_l.  For vectors, we add 4 eps sum_l
+        No layer amplifies the quadratures' errors e_l, so they contribute 2 sum_l e_l.  For vectors, we add 4 eps sum_l
         (chi_{l+1} ... chi_L)^1/2, because a layer multiplies small squared angles by chi (docs/guide/activations.md).
-        Sign has no chi, so the result is inf.  If phi has kinks or large arguments, pairs of correlation c have an
-        error e_l |c|^1024.  Series and tiles depend on all rows, so two calls can disagree by the sum of their errors.
+        For Sign, chi and the result are inf.  If phi has kinks or large arguments, pairs of correlation c have an error
+        e_l |c|^1024.  Series and tiles depend on all rows, so two calls can disagree by the sum of their errors.
         """
         if any(isinstance(layer, s.Sign) for layer in every(self.spec)):
             return float("inf")
@@ -411,10 +411,10 @@ def kernel(spec: s.Layer, parametrization: Parametrization = DEFAULT_PARAMETRIZA
 
     parametrization : its learning-rate scales enter Theta.  Unless all are 1, computing Theta raises UnsupportedLayer
     if Theta depends on more than ratios of hidden widths.  In the standard and PyTorch parametrizations, Theta has no
-    limit.  As in neural-tangents, we compute Theta to leading order at the spec's widths, with which it grows.  If
-    features move (`SpectralMuP`, `MeanField`), the kernels are those at initialisation, and
-    training changes Theta by order one.  The variance K of the outputs is then O(1/n), and is computed for the spec's
-    widths n.  Raises UnsupportedLayer if a layer has no rule, or if the limit does not follow this recursion.
+    limit.  As in neural-tangents, we then compute Theta's leading order, which grows with the spec's widths.  If
+    features move (`SpectralMuP`, `MeanField`), the kernels are those at initialisation, and training changes Theta by
+    order one.  The variance K of the outputs is then O(1/n), and is computed for the spec's widths n.  Raises
+    UnsupportedLayer if a layer has no rule, or if the limit does not follow this recursion.
 
     >>> import minintk as mn
     >>> kernel(mn.Sequential(mn.ReLU(), mn.Dense(1)))

@@ -1,4 +1,4 @@
-"""Compute NNGP and NTK by the papers' recursion, and training by one eigendecomposition, in plain NumPy.
+"""Compute NNGP and NTK by the published recursion, and gradient flow by an eigendecomposition, in plain NumPy.
 
     K[n, m, h, w, h', w'] = E z z',   Theta[n, m, h, w, h', w'] = sum over theta of dz/dtheta dz'/dtheta
 
@@ -23,7 +23,7 @@ from minintk.spec.windows import Axis, axes
 def nngp_and_ntk(spec: s.Layer, x1: Array, x2: Array | None = None) -> tuple[Array, Array]:
     """Compute K and Theta of the infinitely wide network, (N, M) each, layer by layer from K = x x'/d and Theta = 0.
 
-    x1 : (N, d) or (N, H, W, C), NumPy.  x2 : M examples; defaults to x1.  Memory: a few times ((N + M) H W)^2 numbers.
+    x1 : (N, d) or (N, H, W, C), NumPy.  x2 : M examples; defaults to x1.  Memory: a few times ((N + M) H W)^2 entries.
     Raises UnsupportedLayer if `step` lacks a rule; TypeError or ValueError for bad inputs.  Lee et al. 2019, suppl. E.
 
     >>> from analytic import kernel
@@ -84,7 +84,7 @@ def dense(layer: s.Dense | s.Conv2d, K: Array, Theta: Array) -> tuple[Array, Arr
 def relu_dual(K: Array, q: Array, q_prime: Array) -> tuple[Array, Array]:
     """Return E relu(u) relu(u') = sqrt(q q') (sin a + (pi - a) cos a) / 2 pi,   E relu'(u) relu'(u') = (pi - a) / 2 pi.
 
-    a = arccos(K / sqrt(q q')).  Both results are 0 if q q' = 0.  K, q, q' broadcast.  Lee et al. 2019, supplement C.
+    a = arccos(K / sqrt(q q')).  Both results are 0 if q q' = 0.  K, q, q' are broadcast.  Lee et al. 2019, suppl. C.
 
     >>> np.round(relu_dual(0.0, 1.0, 1.0), 4)
     array([0.1592, 0.25  ])
@@ -97,7 +97,7 @@ def relu_dual(K: Array, q: Array, q_prime: Array) -> tuple[Array, Array]:
 def erf_dual(K: Array, q: Array, q_prime: Array) -> tuple[Array, Array]:
     """Return E erf(u) erf(u') = (2/pi) arcsin(2K / sqrt(r)),   E erf'(u) erf'(u') = (4/pi) / sqrt(r - 4K^2).
 
-    r = (1 + 2q) (1 + 2q').  K, q and q' broadcast.  Lee et al. 2019, supplement C; Williams 1997.
+    r = (1 + 2q) (1 + 2q').  K, q and q' are broadcast.  Lee et al. 2019, supplement C; Williams 1997.
 
     >>> np.round(erf_dual(0.5, 0.5, 0.5), 4)
     array([0.3333, 0.7351])

@@ -4,7 +4,7 @@
     z(u) = 0.5017 u cot(0.6407 u) - 0.6122 + 0.2645 i u     times J / t, -pi < u < pi, J nodes: error about 3.9^-J
 
 (Trefethen, Weideman and Schmelzer 2006.)  T steps of SGD (`analytic.curves.sgd`) need the integral of q(z)^T F, where q
-is a polynomial.  A hyperbola through -0.4 / (lr T) is closed by an arc to the spectrum's right.
+is a polynomial.  The contour is a hyperbola through -0.4 / (lr T), closed by an arc to the right of the spectrum.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def laplace(t: float) -> tuple[Host, Host]:
 def closed(least: float, most: float) -> tuple[Host, Host]:
     """Return the upper half of a contour around [0, most]: nodes z : (J,) from left to right, and weights w : (J,).
 
-    (1 / 2 pi i) int F dz, counterclockwise, is Im sum F(z) w if F(conj z) = conj F(z).   least : smallest resolved z.
+    (1 / 2 pi i) int F dz, counterclockwise, is Im sum F(z) w if F(conj z) = conj F(z).   least : smallest z to resolve.
     """
     end = np.arcsinh(2 * most / least)
     u, du = _panels(0.0, end, 1 + int(end))

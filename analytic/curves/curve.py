@@ -30,8 +30,8 @@ class LearningCurve:
     def flow(self, t: Any) -> Host:
         """Return the test loss at times t, () or (T,), of gradient flow on the training loss from f = 0.
 
-        Gradient descent at rate lr reaches t = lr * steps if lr lambda << 1 for every eigenvalue lambda.  The loss at
-        t = inf is ridge(0).  Raises ValueError unless t is a number >= 0 or a one-dimensional array of numbers >= 0.
+        Gradient descent at rate lr has this loss at t = lr * steps if lr lambda << 1 for every eigenvalue lambda.  At t
+        = inf, the loss is ridge(0).  Raises ValueError unless t is a number >= 0 or a one-dimensional array of them.
         """
         axis = times(t)
         return np.array([self._at(float(one)) for one in axis.ravel()]).reshape(axis.shape)
@@ -57,8 +57,8 @@ class LearningCurve:
             F(T) = sum_j v_j^2 q_j^T + noise,    K(T) = sum_j z_j^2 q_j^T
             q_j = 1 - 2 lr z_j + lr^2 (1 + 1/batch) z_j^2,    z_j eigenvalues of A = Lambda^1/2 W W' Lambda^1/2
 
-        For Gaussian inputs and a given W, loss(T) is the exact mean.  For finite width, we approximate the sums over j.
-        Raises ValueError for finite `examples`, an lr that is too large, or steps other than integers from 0 to 10^6.
+        For Gaussian inputs and a given W, loss(T) is the exact mean over examples.  For finite width, the sums over j
+        are approximate.  Raises ValueError for finite `examples`, too large an lr, or steps not in 0, 1, ..., 10^6.
         """
         if not isinf(self.equivalent.N):
             raise ValueError(
@@ -97,9 +97,9 @@ def learning_curve(
     sum_k v_k phi_k, the sum of v_k^2 over each level.  noise : the variance of the noise in training and test labels.
 
     For Gaussian phi_k, the formulas hold for large width and many examples, with corrections of order 1/width and
-    1/examples.  For other phi_k, they are approximate.  For width = inf, `ridge` equals `eigenlearning`'s loss.  A lazy
-    network differs: its kernel fluctuates, and it has one feature per weight.  Raises ValueError unless power is (K,)
-    and >= 0, noise >= 0, width and examples are integers or inf, and the largest lambda is from 1e-100 to 1e100.
+    1/examples.  For other phi_k, they are approximate.  For width = inf, `ridge` gives the loss of `eigenlearning`.
+    A lazy network differs: its kernel fluctuates, and it has one feature per weight.  Raises ValueError unless power is
+    (K,) and >= 0, noise >= 0, width and examples are integers or inf, and the largest lambda is from 1e-100 to 1e100.
     Sources: Bordelon et al. 2024 (flow), Paquette et al. 2024 (SGD), Simon et al. 2023 (ridge).
 
     >>> from analytic import power_law

@@ -42,7 +42,7 @@ def power_law(alpha: float, beta: float, count: int = 10**6) -> tuple[Modes, Hos
 
 @dataclass(frozen=True)
 class Exponents:
-    """Exponents e of the loss minus the noise, ~ size^-e; each is valid while the other sizes do not limit the loss.
+    """Exponents e in loss - noise ~ size^-e; each is valid while the other sizes do not limit the loss.
 
     flow : for time, (beta - 1) / alpha.  sgd : for the number of steps of one-pass SGD, min(flow, 2 - 1/alpha).
     width : min(beta - 1, alpha).  examples : min(beta - 1, 2 alpha), if there is no noise.

@@ -7,7 +7,7 @@ For Gaussian inputs, a step on b new examples gives on average, in the eigenbasi
     sum_j v_j^2 q(z_j)^T = (1 / 2 pi i) int q(z)^T (sum_k v_k^2 kappa / (lambda_k + kappa)) / z dz
     sum_j z_j^2 q(z_j)^T = (1 / 2 pi i) int q(z)^T (-z sum_k L_k) dz,        s(kappa) = -z
 
-Each node contributes a multiple of q^T to both sums, so the equation becomes a linear recursion without past sums.
+Each node adds a multiple of q^T to both sums, so the equation becomes a recursion with no sum over past steps.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def loss(e: Equivalent, steps: int, lr: float, batch: int) -> Host:
 
 
 def nodes(e: Equivalent, steps: int, lr: float, most: float) -> tuple[Host, Host, Host]:
-    """Return nodes z and the weights w of F(T) - noise and of K(T) in `LearningCurve.sgd`, both Im sum w q(z)^T."""
+    """Return nodes z, and weights w for which Im sum w q(z)^T is F(T) - noise, or K(T), of `LearningCurve.sgd`."""
     if isinf(e.n):
         return e.lam + 0j, 1j * e.v2, 1j * e.h * e.lam**2
     z, dz = contours.closed(3 / (lr * steps), 1.1 * most)
@@ -49,7 +49,7 @@ def nodes(e: Equivalent, steps: int, lr: float, most: float) -> tuple[Host, Host
 
 
 def edge(e: Equivalent) -> float:
-    """Return the upper edge of A's spectrum, min of c (1 + sum lambda / (c - lambda) / n) over c > all lambda.
+    """Return the upper edge of A's spectrum, the minimum of c (1 + sum lambda / (c - lambda) / n) over c > max lambda.
 
     See Silverstein and Choi 1995.
     """

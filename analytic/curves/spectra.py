@@ -1,4 +1,4 @@
-"""Compute a kernel's spectrum, and how much of each mode kernel regression learns from n examples.
+"""Compute a kernel's spectrum, and the fraction of each mode that kernel regression learns from n examples.
 
 The eigenfunctions of a kernel that depends only on the angle are harmonics on the sphere and parities on the cube.  Let
 k(x, x') = k(t) with t = x.x' / (|x| |x'|), and let E denote the mean over uniformly distributed inputs:
@@ -24,8 +24,8 @@ examples gives f^ = sum_i v^_i phi_i.  Averaged over draws of the examples,
 The first line is a conservation law.  Without ridge, the learnabilities of all modes add up to exactly n for every draw
 with an invertible kernel matrix.  The other lines are exact for Gaussian eigenfunctions in the joint limit of large n
 and multiplicities.  At finite n they are not: for pure noise of variance 1 with 10 equal modes, n = 8 and no ridge, the
-formula gives a test error of 5, but the mean over draws is 1 + n / (10 - n - 1) = 9.  For other eigenfunctions, they
-are good approximations.  (Simon et al. 2023; Bordelon, Canatar and Pehlevan 2020; Jacot et al. 2020.)
+formula gives a test error of 5, but the mean over draws is 1 + n / (10 - n - 1) = 9.  For other eigenfunctions, these
+lines are good approximations.  (Simon et al. 2023; Bordelon, Canatar and Pehlevan 2020; Jacot et al. 2020.)
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ AngularKernel = Kernel | Callable[[Host], Host]
 
 @dataclass(frozen=True, eq=False)
 class Modes:
-    """Store a kernel's eigenvalues by level l = 0, 1, ...
+    """Store a kernel's eigenvalue for each level l = 0, 1, ...
 
     eigenvalue : (K,).  multiplicity : (K,), the number of eigenfunctions of each level, a float because it can be huge.
-    rest : the trace of the omitted levels, k(1) - sum_l h_l lambda_l, or 0 if this is zero up to rounding.
+    rest : the trace of the omitted levels, k(1) - sum_l h_l lambda_l, or 0 if this difference is zero up to rounding.
     """
 
     eigenvalue: Host

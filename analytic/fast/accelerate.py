@@ -20,7 +20,7 @@ class Faster:
     """Load each faster implementation on first use."""
 
     def passes(self, xp: Any) -> Any:
-        """Return the function `passes` for this array library, or None if Numba (on the host) or a GPU is missing."""
+        """Return the function `passes` for this array library; None without Numba (host) or CUDA (other devices)."""
         return self.lines if on_host(xp) else partial(self.launches, xp) if block_memory(xp) else None
 
     @cached_property

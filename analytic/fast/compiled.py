@@ -33,8 +33,8 @@ TEXTS: dict[str, Any] = {name: form.through for name, form in scalar_forms.FORMS
 def advance(context: Any, key: Any, d: Any, theta: Any, one: Any, two: Any, stride: Any, n: Any, k: Any) -> Any:
     """Apply the formula that the constant `key` names to one vector of entries, starting at index `n`.
 
-    d, theta, k : addresses of D, Theta and the formula's constants.   one, two : addresses of the first number of x and
-    of x'; further numbers follow at distance `stride`.   If `key` sets `row`, all pairs have the same x.
+    d, theta, k : addresses of D, Theta and the formula's constants.   one, two : addresses of the first values of x and
+    of x'; consecutive values are `stride` apart.   If `key` sets `row`, all pairs have the same x.
     """
     name, item, tangent, row, numbers, constants, _ = literal_eval(key.literal_value)
 

@@ -1,7 +1,7 @@
 """Propagate planes of pixel pairs through the leading layers in CUDA (on the host: `analytic.fast.numba_kernels`).
 
 A block of threads computes the pixel pairs of one image pair at one offset, and keeps them in shared memory through
-these layers.  The block reads only precomputed numbers of each pixel.  It writes two sums or the entries of a field.
+these layers.  The block reads only the precomputed values of each pixel.  It writes two sums or the entries of a field.
 The formulas are those of `analytic.recursion.scalar_forms`.  In the C code, `T` is float or double.
 """
 
@@ -47,7 +47,7 @@ class Text(Code):
 
 
 def entries(dtype: Any, form: tuple[str, int, int], *, tangent: bool) -> str:
-    """Write C code that applies a form to all entries m of a plane; `at` is the index of an entry's pixel numbers."""
+    """Write C code that applies a form to all entries m of a plane; `at` is the index of an entry's pixel values."""
     name, numbers, factors = form
     code = Text(dtype)
     k = tuple(code.declare(f"v[{i}]") for i in range(factors))
@@ -184,7 +184,7 @@ def source(dtype: Any, forms: tuple[tuple[str, int, int], ...], *, tangent: bool
 
 
 def block_bytes(size: int, slots: int, threads: int, item: int) -> int:
-    """Return the bytes of shared memory of a block, for slots and window sums of `size` entries, and for totals."""
+    """Return how many bytes of shared memory a block needs: slots and window sums of `size` entries, and totals."""
     return 16 * threads + item * (2 * (slots + 1) * size + size % 2 + 64)
 
 

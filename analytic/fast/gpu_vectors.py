@@ -78,7 +78,7 @@ class Launch:
 
     @staticmethod
     def of(xp: Any, found: list[Text], count: int, dtype: Any, tangent: bool, begin: bool) -> Launch:
-        """Compile formulas for `count` rows."""
+        """Compile the formulas, and copy their values for all `count` rows to the device."""
         keys = [(f"a row's {text.name}", len(text.left), len(text.constants)) for text in found]
         forms = tuple(sorted(set(keys)))
         rows: list[Array] = []

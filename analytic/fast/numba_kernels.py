@@ -1,9 +1,9 @@
 """Propagate planes of pixel pairs through the leading layers with Numba (`pip install minintk[fast]`).
 
-`follow` gets the steps, and the pixels' numbers for every step, from `analytic.fast.offsets`.  It is compiled once for
+`follow` gets the steps, and the pixels' values for every step, from `analytic.fast.offsets`.  It is compiled once for
 each precision.  It has no code for particular networks or activations, and calls activations by address
 (`analytic.fast.compiled.steps_of_form`).  A plane is contiguous in memory, one line of pixel pairs after the other.
-Each line has `width` places.  Loops over places vectorise without remainder, because `width` is a multiple of 16.
+Each line has `width` positions.  Loops over positions vectorise without remainder, because `width` is a multiple of 16.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def add_up(source: Any, out: Any, first: Any, step: Any, count: Any) -> None:
 @jit
 def plane(steps: Any, numbers: Any, forms: Any, lefts: Any, rights: Any, y: Any, y2: Any, lines: Any, work: Any,
           start: Any, width: Any, shape: Any, tangent: Any) -> None:  # fmt: skip
-    """Apply all steps to a plane of initially `lines` lines, which starts at line y of x and line y2 of x'."""
+    """Apply all steps to a plane that initially has `lines` lines and starts at line y of x and line y2 of x'."""
     channels, top, bottom = shape
     V, low = work[-1], start - top * width
     n = (lines + top + bottom) * width
@@ -85,9 +85,9 @@ def plane(steps: Any, numbers: Any, forms: Any, lefts: Any, rights: Any, y: Any,
 
 @jit
 def lift(values: Any, first: Any, others: Any, parts: Any, column: Any, out: Any) -> None:
-    """Copy the pixels' numbers into the layout of planes, (arrays, lines width), with 0 after the last part of a line.
+    """Copy the pixels' values into the layout of planes, (arrays, lines width), with 0 after the last part of a line.
 
-    others : 1 for images `first`, `first` + 1, ..., or 0 for `first`.   column : index of first pixels in `parts`.
+    others : 1 for images `first`, `first` + 1, ..., or 0 for only `first`.   column : `parts` column of first pixels.
     """
     N, steps, lines, _ = values.shape
     width, last = out.shape[1] // lines, parts.shape[0] - 1
@@ -106,7 +106,7 @@ def lift(values: Any, first: Any, others: Any, parts: Any, column: Any, out: Any
 @jit
 def store(work: Any, start: Any, width: Any, parts: Any, lines: Any, first: Any, into: Any, field: Any, tangent: Any
           ) -> None:  # fmt: skip
-    """Add a plane to the field at the indices `into`, unless -1.   lines : (y, y2, number of lines, w, row of x)."""
+    """Add a plane to the field at the indices `into`, except at -1.   lines : (y, y2, number of lines, w, row of x)."""
     y, y2, count, w, row = lines
     for line in range(count):
         for part in range(parts.shape[0]):
@@ -126,11 +126,11 @@ def follow(steps: Any, numbers: Any, forms: Any, values: Any, pairs: Any, parts:
            ) -> None:  # fmt: skip
     """Add sums of D and Theta over lines to total[0, b] and total[1, b], (width,), or add the planes to `field`.
 
-    forms : addresses of the activations.   pairs : (one, two, some, each, row).  Image x is `one`, and the
-        first x' is `two` + b `some`.  If `each` is set, the first x is `one` + b `some`.   row : x's start in `field`.
+    forms : addresses of the activations.   pairs : (one, two, some, each, row).  Image x has index `one`, and the
+        first x' has `two` + b `some`.  If `each` is set, the first x has `one` + b `some`.   row : x's start in field.
     offsets, across : the planes' offsets across their lines, and the weight of each line.
     shape : (H, channels, top, bottom, left, W of the last grid).
-    parts : the parts of a line, (x' counted from `two` + b `some`, first place, size, first pixel of x', first of x).
+    parts : the parts of a line, (x' counted from `two` + b `some`, first position, size, first pixel of x', of x).
     field : (2, pixels of x, images x', pixels of x'), to which the planes are added unless it is empty; see `store`.
     """
     (one, two, some, each, row), (H, channels, top, bottom, left, last), width = pairs, shape, total.shape[2]

@@ -1,16 +1,16 @@
-"""Compute pixel pairs (p, p + o) in planes of one offset o_y each, which stay in cache through all leading layers.
+"""Propagate pixel pairs (p, p + o) in planes, one for each o_y, which stay in cache through all leading layers.
 
 A window of stride 1 shifts both pixels together, and an activation acts on single pairs.  Pairs at different offsets o
-therefore do not mix before a pooling.  A global pooling needs only the sum of all pairs.  A `Field` propagates all
+therefore do not mix before a pooling.  A global pooling needs only the sum over all pairs.  A `Field` propagates all
 pairs layer by layer.  Here, the pairs of one plane pass through all leading layers before those of the next plane.
 
     plane    pairs at one offset o_y across the lines, with one line for each y such that y + o_y is inside
     line     the pairs at several offsets o_x along the lines, in sequence; small images share a line
     margins  the surrounding pairs with one pixel outside: D is q / 2 of the pixel inside, and Theta is 0
 
-Lines of all y and o_y have the same layout.  An activation's numbers, such as sqrt(q / 2 unit), are therefore laid
-out once per image, with 0 for pixels outside, and each plane uses them as two long arrays.  On a GPU, a block of
-threads computes a plane (`analytic.fast.gpu_kernels`), and a line contains the pairs at one offset.
+Lines of all y and o_y have the same layout.  The values that an activation needs, such as sqrt(q / 2 unit), are
+therefore laid out once per image, with 0 for pixels outside, and each plane uses them as two long arrays.  On a GPU, a
+block of threads computes a plane (`analytic.fast.gpu_kernels`), and a line contains the pairs at one offset.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ PLACES_IN_LINE = 320
 
 
 def split(program: Program) -> int:
-    """Return the number of leading steps that run offset by offset, or 0 if no activation is among them."""
+    """Return the number of leading steps that run offset by offset, or 0 if these include no activation."""
     count = next((k for k, step in enumerate(program) if not follows(step)), len(program))
     return count if any(isinstance(step, Dual) for step in all_steps(program[:count])) else 0
 
@@ -110,7 +110,7 @@ class Steps:
     table : (kind, slot, e, H - lines, ...) of each step.  A FORM appends its index in `forms` and its number of arrays,
     which start at values[e]; the last array is for margins.  A WINDOW appends (before, kernel) of each axis; e = 1 if
     Theta is not 0.  COPY and ADD append the other slot.   factors : a FORM's (ratio, 2 rest, constants) or ADD's ratio.
-    values : arrays (n, h, w).   forms : (name, number of arrays, number of factors).   taken : the last slot in use.
+    values : arrays (n, h, w).   forms : (name, number of arrays, number of factors).   taken : last used slot.
     """
 
     size: tuple[int, int]
@@ -211,7 +211,7 @@ def encode_all(program: Program, rows: tuple[Any, ...], steps: Steps, slot: int 
 
 
 def lines_of_places(W: int, weights: Array, reach: tuple[int, int], some: int) -> Iterator[tuple[Array, Array]]:
-    """Yield each line's parts, as in `numba_kernels.follow`, and the weights of its places, (places, some).
+    """Yield each line's parts, as in `numba_kernels.follow`, and the weights of its positions, (positions, some).
 
     weights : (w, w), on the last grid.   reach : windows' extent before and after a pixel.   some : images x' per line.
     """
@@ -237,7 +237,7 @@ def offsets_of(weights: Array) -> list[int]:
 
 @dataclass(frozen=True)
 class Planes:
-    """Planes of several images: their steps and the layout of the pixels' numbers.
+    """Planes of several images: their steps and the layout of the pixels' values.
 
     readout : defines the sum over planes, or None to keep all pixel pairs.   tangent : True if Theta is requested.
     pool : a pooling whose windows are summed while the field is filled.
@@ -251,7 +251,7 @@ class Planes:
 
     @cached_property
     def weights(self) -> tuple[Array, Array]:
-        """Return the weights of pairs of lines and of pairs of places, at most 1; without `readout`, all are 1."""
+        """Return the weights of pairs of lines and of pairs of columns, at most 1; without `readout`, all are 1."""
         if self.readout is None:
             return np.ones((self.steps.grid[0],) * 2), np.ones((self.steps.grid[1],) * 2)
         return self.readout.weights[:2]
@@ -291,7 +291,7 @@ class Planes:
 
     @cached_property
     def laid_out(self) -> Array:
-        """Return the pixels' numbers as (n, len(steps.values), lines, places), padded with zeros."""
+        """Return the pixels' values as (n, len(steps.values), lines, columns), padded with zeros."""
         (H, W), ((top, bottom), (left, right)), values = self.steps.size, self.reach, self.steps.values
         shape = values[0].shape[0], len(values), top + H + bottom, left + W + right
         out = self.xp.zeros(shape, dtype=self.workspace.dtype)
@@ -314,7 +314,7 @@ class Planes:
         return np.where(inside, rows[:, None] * self.grid[1] + columns, -1).reshape(-1)
 
     def sums(self, n: int, first: int, m: int, same: bool) -> Array:
-        """Return D and Theta, (2, n, m), of images :n with first:first + m; they are 0 below the diagonal if `same`."""
+        """Return D and Theta, (2, n, m), of images :n paired with first:first + m; 0 below the diagonal if `same`."""
         assert self.readout is not None
         unit = self.readout.weights[2]
         if not on_host(self.xp):

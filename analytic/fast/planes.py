@@ -35,14 +35,14 @@ AS_RELU = 3
 
 
 def worth_compiling(program: Program, shape: Shape, pairs: int, item: int) -> bool:
-    """Return True if Numba is installed and pays off for `pairs` pairs of inputs at `item` bytes per number."""
+    """Return True if Numba is installed and saves time for `pairs` pairs of inputs at `item` bytes per entry."""
     steps = [step for step in all_steps(program[: split(program)]) if isinstance(step, Dual)]
     layers = sum(1 if isinstance(step, Homogeneous) else AS_RELU for step in steps)
     return pairs * pixel_pairs_followed(program, shape) * layers * item >= BYTES_WORTH_NUMBA and numba_works()
 
 
 def fits_a_block(xp: Any, program: Program, shape: Shape, item: int) -> bool:
-    """Return True if planes with their margins fit into a GPU block's shared memory, at `item` bytes per number."""
+    """Return True if planes with their margins fit into a GPU block's shared memory, at `item` bytes per entry."""
     head, (H, W) = program[: split(program)], grid(shape)
     windows = [step.axes for step in all_steps(head) if isinstance(step, Window)]
     h, w = (max((2 * axes[k].kernel for axes in windows), default=0) for k in (0, 1))

@@ -34,7 +34,7 @@ def averages(step: Pool, k: int) -> tuple[Array, int]:
 
 
 def whole(axis: Axis) -> bool:
-    """Return True if every window is inside the image."""
+    """Return True if every window is inside the image or wraps around."""
     return axis.circular or all(count == axis.kernel for count in axis.inside)
 
 
@@ -47,7 +47,7 @@ class Readout:
 
     @cached_property
     def weights(self) -> tuple[Array, Array, float]:
-        """Return A' A / out of both axes, (H, H) and (W, W), divided by their maxima, and the product of the maxima."""
+        """Return A' A / out for both axes, (H, H) and (W, W), divided by their maxima, and these maxima's product."""
         parts, largest, counts = [], 1.0, 1
         for k in (0, 1):
             A = np.eye(self.grid[k])
@@ -59,7 +59,7 @@ class Readout:
         return rows, columns, largest / counts
 
     def averaged(self, number: int, row: PoolCoefficients, layout: FieldLayout) -> PoolCoefficients:
-        """Return `row` of pooling `number` with `own` averaged by later steps.  All shares are equal here."""
+        """Return `row` of pooling `number` with `own` averaged by later steps.  A pair's pixels have equal shares."""
         own = row.own.right.reshape((-1, *row.grid))
         for k, axis in ((0, 1), (1, 2)):
             A = np.eye(row.grid[k])

@@ -1,7 +1,7 @@
 """Convert a program for pairs of vectors into a list of formulas, which are compiled for the host or for a GPU.
 
-The formulas resemble those of `analytic.recursion.scalar_forms`, and use numbers of the left row and of the right row.
-A program is cut into parts.  Steps without a formula, user-defined steps and most steps on zero rows use NumPy or CuPy.
+The formulas resemble those of `analytic.recursion.scalar_forms`, and use values precomputed for both rows of a pair.  A
+program is cut into parts.  Steps without a formula, user-defined steps and most steps on zero rows use NumPy or CuPy.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from minintk.arrays import Array
 def dense(m: Any, p: Any, tau: Any, one: Any, two: Any, k: Any) -> tuple[Any, Any]:
     """Set p' = A A' p + d^2,   tau' = A A' tau + ratio (1/2 - p') + rest/2 / (scale scale'),   see `rules.mix_pairs`.
 
-    one, two : 1/scale unless rest is 0.  With a bias, A and a vector of two numbers follow; d is the vectors' product.
+    one, two : 1/scale unless rest is 0.  With a bias, A and a vector of two entries follow; d is their inner product.
     """
     if len(one) >= 3:
         *_, a, turn, turn2 = one
@@ -72,7 +72,7 @@ Part = Callable[[Block], None]
 
 
 class Text(NamedTuple):
-    """A step's formula: its name, the numbers of the left and right rows, each (N,) or (1,), and its constants."""
+    """A step's formula: its name, the values of the left and right rows, each (N,) or (1,), and its constants."""
 
     name: str
     left: tuple[Array, ...] = ()

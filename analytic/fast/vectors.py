@@ -2,7 +2,7 @@
 
 NumPy moves a tile through the cache once per operation.  Here, a line of a few hundred pairs passes through all layers
 while it is in the first-level cache.  Every step is a formula of `analytic.fast.row_formulas`, which is compiled once
-for all programs and called by its address.  The formulas read the rows' numbers from one table.
+for all programs and called by its address.  The formulas read the rows' values from one table.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def follow(steps: Any, constants: Any, table: Any, p: Any, tau: Any, i: Any, j: 
     """Apply the steps to the pairs of rows i, i + 1, ... with rows j, j + 1, ...
 
     steps : (address, first line in the table for the left rows, first line for the right rows).   tau : empty if not
-    requested.   begin : 1 if tau starts at 0.   work : lines for p and tau, long enough for whole vectors.
+    requested.   begin : 1 if tau starts at 0.   work : buffers for a line of p and of tau, padded to whole vectors.
     """
     m, tangent = p.shape[1], tau.shape[0] > 0
     x, y = work[0], work[1]
@@ -57,7 +57,7 @@ class Lines:
 
     @staticmethod
     def of(found: list[Text], count: int, dtype: Any, tangent: bool, begin: bool) -> Lines:
-        """Compile the formulas, and store their numbers for all `count` rows in the table."""
+        """Compile the formulas, and store their values for all `count` rows in the table."""
         rows: list[Array] = []
 
         def place(numbers: tuple[Array, ...]) -> int:

@@ -26,10 +26,10 @@ LARGE = 1e36
 class KinkedCoefficients(NamedTuple):
     """Coefficients of alpha x + beta |x|.   X, A, U : defined in `apply`, below.
 
-    half, twice : sqrt(q / 2 unit), and twice this number.
+    half, twice : sqrt(q / 2 unit), and twice this value.
     floor : lower bound of X that avoids division by 0: X at the angle pi - eps / 4 for the largest U.
-    opposite : two pixels with A / X above this number are treated as opposite; inf if no two images are opposite.
-    scale : D and Theta are multiplied by this number, which is 1 unless their unit is too small or too large.
+    opposite : two pixels with A / X above this limit are treated as opposite; inf if no two images are opposite.
+    scale : D and Theta are multiplied by this factor, which is 1 unless their unit is too small or too large.
     zero : 1 if q = 0.   slope : phi'(0) if q = 0, else alpha, times sqrt(old / new unit).   Both are None if unneeded.
     """
 
@@ -126,7 +126,7 @@ def form_of(step: Dual) -> Form | None:
 
 
 class FormCoefficients(NamedTuple):
-    """A form's numbers per pixel; the last is half the new variance, > 0.   unit : D's unit before the step."""
+    """A form's values for each pixel; the last is half the new variance, > 0.   unit : D's unit before the step."""
 
     form: Form
     numbers: tuple[PixelValues, ...]
@@ -136,7 +136,7 @@ class FormCoefficients(NamedTuple):
 def prepare_form(
     form: Form, numbers: tuple[Array, ...], before: Pixels, after: Pixels, layout: FieldLayout
 ) -> FormCoefficients:
-    """Return the coefficients for `form`, given the pixels' numbers and the pixels before and after the activation."""
+    """Return the coefficients for `form`, given the pixels' values and the pixels before and after the activation."""
     xp = layout.xp
     half = xp.maximum(after.q / 2, float(xp.finfo(layout.dtype).tiny))  # 0 marks pixels outside the image
     return FormCoefficients(form, tuple(map(layout.spread, (*numbers, half))), before.unit)
@@ -251,7 +251,7 @@ class Aligned(Pairs):
         self.field, self.P = field, P
 
     def sides(self, v: Array) -> tuple[Array, Array]:
-        """Reshape v : (n P,), a number per pixel, to broadcast against the pairs: (A, 1, P) for x, (1, B, P) for x'."""
+        """Reshape v : (n P,), a value per pixel, to broadcast against the pairs: (A, 1, P) for x, (1, B, P) for x'."""
         images = v.reshape((-1, self.P))
         return images[self.field.i][:, None, :], images[self.field.j][None, :, :]
 

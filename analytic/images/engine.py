@@ -34,7 +34,7 @@ from minintk.threads import alone, single_threaded_blas
 
 
 def image_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Array | None]:
-    """Compute the NNGP and NTK of x1 (and x2).  If needed, pair each image with itself first.  Errors: see `Wanted`."""
+    """Compute the NNGP and NTK of x1 (and x2); if needed, first of each image with itself.  Errors: see `Wanted`."""
     plan = plan_images(program, inputs, pixels=wanted.pixels)
     hint = "; the work grows with the number of pixel pairs: pool earlier, or take smaller images"
     results = wanted.arrays(inputs, working_memory(plan, inputs), hint)
@@ -126,7 +126,7 @@ BYTES_OF_A_SERIES = 80_000
 
 
 def working_memory(plan: ImagePlan, inputs: Examples, size: int | None = None) -> int:
-    """Estimate the bytes that all threads need in addition to the results.   size : images per side of a tile."""
+    """Estimate how many bytes all threads need in addition to the results.   size : images per side of a tile."""
     n, host = max(inputs.shape), on_host(plan.layout.xp)
     size = min(size or images_per_tile(plan, n), n)
     shared = 16 * sum(x.shape[0] for x in inputs.x) * sum(h * w for h, w in plan.pooled) if plan.recorded else 0
@@ -263,7 +263,7 @@ class ImageEngine:
 
     inputs : if symmetric (x2 = x1), only the upper triangle is computed.   pools : `SelfKernels.pools` of x1 and x2.
     own : the diagonals, if known and x2 = x1.   asked : (NNGP, NTK), True for each requested kernel.
-    size : images per side of a tile.   out : the results.   workspace : the threads' arrays.   `run` sets both.
+    size : number of images per tile side.   out : the results.   workspace : the threads' arrays.   `run` sets both.
     """
 
     plan: ImagePlan

@@ -5,7 +5,7 @@ For pixels p of x and p' of x', with pre-activations u, u' of variances q, q' an
     D = E (u - u')^2 / 2 = (q + q') / 2 - K >= 0              Theta, the tangent kernel; None if not requested
 
 D is linear in q, q' and K, so sums over windows act on D as on K.  D is exactly 0 if u = u', and gives the angle
-between u and u' without cancellation.  Outside the image, u = 0; if u' = 0 but u is inside, D = q / 2.
+between u and u' without cancellation.  Outside the image, u = 0; if only p is inside, D = q / 2.
 
 Variances pass through all layers first, in float64 (`Pixels`).  Then the distances of a few pairs of images follow
 (`Field`), in one of the arrangements of `analytic.images.pixel_pairs`.
@@ -94,7 +94,7 @@ class Field(ABC):
         self.set_arrays(a)
 
     def start_theta(self) -> Array:
-        """Start computing Theta, in an array that initially contains arbitrary finite numbers."""
+        """Start computing Theta, in an array that initially contains arbitrary finite values."""
         self.live = 2
         self.set_arrays(self.a)
         return self.a[1]

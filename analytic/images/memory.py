@@ -14,7 +14,7 @@ CACHE_LINE_BYTES = 64
 
 
 class PixelValues(NamedTuple):
-    """One number per pixel, in shapes that broadcast to a field.   left : pixels of x.   right : pixels of x'."""
+    """One value per pixel, in shapes that broadcast to a field.   left : pixels of x.   right : pixels of x'."""
 
     left: Array
     right: Array
@@ -29,7 +29,7 @@ class Workspace(local):
         self.taken: dict[int, Array] = {}
 
     def take(self, shape: tuple[int, ...]) -> Array:
-        """Lend an array of `shape` that contains arbitrary finite numbers."""
+        """Lend an array of `shape` that contains arbitrary finite values."""
         size = prod(shape)
         numbers = min((one for one in self.free if one.size >= size), key=lambda one: one.size, default=None)
         if numbers is not None:
@@ -47,7 +47,7 @@ class Workspace(local):
         self.free = [one for one in self.free if one is not numbers]
 
     def new(self, size: int) -> Array:
-        """Allocate an array of `size` numbers that, on the host, starts on a cache line."""
+        """Allocate an array of `size` entries that, on the host, starts on a cache line."""
         item = self.dtype.itemsize
         whole = self.xp.zeros(size + CACHE_LINE_BYTES // item, dtype=self.dtype)
         first = -whole.ctypes.data % CACHE_LINE_BYTES // item if on_host(self.xp) else 0
@@ -73,11 +73,11 @@ class FieldLayout:
 
     @property
     def number(self) -> int:
-        """Return how many bytes a number takes."""
+        """Return the number of bytes per entry."""
         return int(self.xp.dtype(self.dtype).itemsize)
 
     def spread(self, v: Array) -> PixelValues:
-        """Reshape v : (n, H, W) to broadcast to a field, as numbers of x and as numbers of x'."""
+        """Reshape v : (n, H, W) to broadcast to a field, once for the images x and once for the images x'."""
         right = self.xp.astype(v.reshape((v.shape[0], -1)), self.dtype)
         return PixelValues(right if self.diagonal else right[..., None], right)
 

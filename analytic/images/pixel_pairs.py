@@ -41,7 +41,7 @@ class Square(Field):
         return self.split(self.d.shape[0], finer * self.d.shape[1])
 
     def split(self, n: int, width: int) -> Iterator[slice]:
-        """Yield slices of 0:n.  On the host, each fits into a core's cache, with `width` numbers per index."""
+        """Yield slices of 0:n.  On the host, each fits into a core's cache, with `width` entries per index."""
         count = -(-n * width * self.layout.number // BYTES_PER_PIECE) if on_host(self.xp) else 1
         step = -(-n // count)
         yield from (slice(start, min(start + step, n)) for start in range(0, n, step))

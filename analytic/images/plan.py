@@ -25,7 +25,7 @@ def planes() -> Any:
 
 @dataclass(frozen=True)
 class ImagePlan:
-    """Plan of a program's kernels for images of one shape.
+    """Plan for computing a program's kernels for images of one shape.
 
     scaled : True if images are scaled to mean square 1.   recorded : True if each image is first paired with itself.
     by_offsets : the number of leading steps that run plane by plane (`planes`), with Numba or on a GPU.

@@ -1,7 +1,7 @@
 """Choose the scale and the precision of images, and check their range.
 
-Fields contain D = (q + q') / 2 - K, so K has the rounding error of the larger variance.  If the root mean
-squares of two images have the ratio R, the error is R times the precision, relative to sqrt(K(x, x) K(x', x')).
+Fields contain D = (q + q') / 2 - K, so K has the rounding error of the larger variance.  If the root mean squares of
+two images have the ratio R, the error relative to sqrt(K(x, x) K(x', x')) is R times the precision.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def first_variances(program: Program, inputs: Examples) -> Array:
 
 
 def field_precision(program: Program, inputs: Examples) -> Any:
-    """Return the precision of fields: the images' own, or float64 if float32 cannot hold their variances.
+    """Return the precision of fields: that of the images, or float64 if float32 cannot hold their variances.
 
     Raises ValueError, naming the images, if the variances of two images have a ratio above FLOAT64_MAX_RATIO.
     """

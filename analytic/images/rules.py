@@ -1,11 +1,11 @@
-"""Define the recursion on images, for covariances of all pairs of pixels or only of pixels at the same position.
+"""Define the recursion on images, for covariances of all pairs of pixels or only of pairs at the same position.
 
     convolution   K'(p, p') = w^2 / |s| sum_s K(S p + s, S p' + s) + beta^2     Theta' likewise, + ratio K' + rest
     pooling       K'(p, p') = 1 / |s|^2 sum_{s, s'} K(S p + s, S p' + s')       Theta' likewise
     flattening    K'        = 1 / |p| sum_p K(p, p)                             Theta' likewise
     activation    pixel pair by pixel pair, as for vectors                      S : stride,  s, s' : offsets in a window
 
-K is 0 outside the image or, if circular, periodic (Novak et al. 2019; Garriga-Alonso et al. 2019; Arora et al. 2019).
+Outside the image, K is 0, or periodic if circular (Novak et al., Garriga-Alonso et al. and Arora et al., all 2019).
 Convolutions shift both pixels together, so Flatten without pooling needs only p = p'.  See `Affine` for w, beta.
 """
 

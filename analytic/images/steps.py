@@ -408,7 +408,7 @@ def equal_pixels(field: Field, a: Array, factor: float = 1.0) -> Array:
 
 
 def diagonal(field: Field, a: Array) -> Array:
-    """Return `a` at equal positions, (B, H, W), float64, of `Selves` or a Square field with one image x."""
+    """Return `a` for p = p', (B, H, W), float64, of `Selves` or a Square field with one image x."""
     return field.xp.astype(equal_pixels(field, a)[:, 0], field.xp.float64).T.reshape((-1, *field.grid))
 
 

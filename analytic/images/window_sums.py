@@ -111,8 +111,8 @@ def shifted_sum(
     """Compute `joint_sum` for a plain axis: outputs from `start` on along the first axis, all along the second.
 
     For each shift, the entries are added as one contiguous slice, which is faster than adding line by line.  Some
-    entries thereby receive numbers of a neighbouring line; these entries are recomputed.  Positive shifts come first,
-    so that the first write to `out` starts on a cache line.  Otherwise, NumPy takes three times as long.
+    entries thereby receive values of a neighbouring line; these entries are recomputed.  Positive shifts come first, so
+    that the first write to `out` starts on a cache line.  Otherwise, NumPy takes three times as long.
     """
     (first, second), n, stop = along, a.shape[along[1]], start + out.shape[along[0]]
     run, step = prod(a.shape[first + 1 :]), prod(a.shape[second + 1 :])

@@ -1,4 +1,4 @@
-"""Compute kernels by blocks, and solve kernel regression if the kernel or its factor does not fit into memory.
+"""Compute kernels by blocks, and solve kernel regression even if the kernel or its factor does not fit into memory.
 
 Reading order:
 

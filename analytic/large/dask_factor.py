@@ -38,7 +38,7 @@ def block_of(path: str, n: int, dtype: str, size: int, ridge: float, block_info:
 
 
 class DaskFactor:
-    """Cholesky factor of a stored Gram matrix, in the workers' memory.  Raises MemoryError if it is too small."""
+    """Cholesky factor of a stored Gram matrix, in the workers' memory.  Raises MemoryError if it does not fit."""
 
     def __init__(self, gram: Gram, client: Any, size: int, progress: bool) -> None:
         self.gram, self.client, self.size, self.progress = gram, client, size, progress

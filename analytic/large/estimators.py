@@ -63,7 +63,7 @@ def _left_out(Y: Host, w: Host, inverse: Callable[[Host], Host], d: Host) -> Hos
 
 
 def _best_ridge(k: Host, Y: Host, w: Host, ridges: Host) -> float:
-    """Return the ridge that minimises sum_i w_i |left-out error_i|^2, by W^1/2 k W^1/2 = Q diag(lam) Q'."""
+    """Return the ridge that minimises sum_i w_i |left-out error_i|^2, using W^1/2 k W^1/2 = Q diag(lam) Q'."""
     root = np.sqrt(w)[:, None]
     lam, Q = eigh(root * k * root.T, overwrite_a=True, check_finite=False)
     R = root * Q
@@ -105,7 +105,7 @@ def _best_scale(f: Host, Y: Host, w: Host) -> float:
 
 
 def _examples(X: Host, image_shape: tuple[int, ...] | None) -> Host:
-    """Return X, or its rows reshaped to images; raise ValueError if the size of rows does not match."""
+    """Return X, or its rows reshaped to images; raise ValueError if the number of columns does not match."""
     if image_shape is not None and prod(image_shape) != X.shape[1]:
         raise ValueError(f"image_shape={image_shape} expects {prod(image_shape)} columns in X, got {X.shape[1]}")
     return X if image_shape is None else X.reshape(len(X), *image_shape)
@@ -198,7 +198,7 @@ class _Network(BaseEstimator):  # type: ignore[misc]
         return left[:, 0] if self._flat else left
 
     def _held_out(self) -> tuple[Host, Host, Host]:
-        """Return (`leave_one_out`, y, w), or generalised cross-validation if it fails: y - (y - S y) / (1 - h).
+        """Return (`leave_one_out`, y, w) or, if unavailable, generalised cross-validation: y - (y - S y) / (1 - h).
 
         h is the mean of S_ii for the smoother S.  Omits landmarks from h and the result, unless all rows are landmarks.
         """
@@ -262,7 +262,7 @@ class NTKRegressor(_Regressor, _Trained):
     spec : a `minintk` spec; by default, a network of `depth` hidden layers with `activation`, w_std and b_std.
     image_shape : (H, W, C), the shape of a row of X, for convolutional specs.
     ridge : penalty on the weights' movement, in units of mean Theta(x, x) if relative; "loo" minimises held-out error.
-    landmarks : number M or indices of examples for `solve(by="landmarks")`, O(N M) per step; it predicts only means.
+    landmarks : number M or indices for `solve(by="landmarks")`, which takes O(N M) per step and predicts only means.
     time : lr x steps on L = 1/(2N) sum |f - y|^2, or the number of steps if `lr` is passed; inf is the end of training.
     normalize_y : True to divide the centred targets by their standard deviation and to rescale the predictions.
 
@@ -287,8 +287,8 @@ class NTKRegressor(_Regressor, _Trained):
 class NNGPRegressor(_Regressor):
     """Bayesian regression with an infinitely wide network at random initialisation as the prior.
 
-    Arguments (except time and lr), attributes and the scale of deviations are as in `NTKRegressor`.  ridge : the
-    variance of the noise in y (or in the normalised y), relative to the mean of K(x, x) unless relative=False; or
+    Arguments (except time and lr), attributes and the scale of standard deviations are as in `NTKRegressor`.  ridge :
+    the variance of the noise in y (or in the normalised y), relative to the mean of K(x, x) unless relative=False; or
     "loo".  Standard deviations are those of f given the data, without noise.  Lee et al. 2019, eq. (13).
     """
 
@@ -355,9 +355,9 @@ class NNGPClassifier(_Classifier):
 class NetworkKernel(theirs.Kernel):  # type: ignore[misc]
     """K ("nngp") or Theta ("ntk") of a wide network, as a kernel of `sklearn.gaussian_process` with derivatives.
 
-    w_std, b_std : numbers that multiply all w_std and all b_std of the spec; without a spec, those of all layers.
-    Scikit-learn maximises the evidence over both numbers within their bounds, using `Kernel.derivatives`.  With "fixed"
-    bounds or b_std=0, a scale keeps its value.  Tune depth and activation by grid search.  Kernels can be combined, as
+    w_std, b_std : factors that multiply all w_std and all b_std of the spec; without a spec, those of all layers.
+    Scikit-learn maximises the evidence over both factors within their bounds, using `Kernel.derivatives`.  With "fixed"
+    bounds or b_std=0, a factor keeps its value.  Tune depth and activation by grid search.  Kernels can be combined, as
     in NetworkKernel() + WhiteKernel().  Variances of erf networks are bounded: use ConstantKernel() * NetworkKernel().
 
     >>> import numpy as np

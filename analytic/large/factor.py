@@ -2,8 +2,8 @@
 
     L_rj = (K_rj - sum_{i<j} L_ri L_ji') L_jj^-T,      L_rr L_rr' = K_rr - sum_{i<r} L_ri L_ri'
 
-The blocks are computed row by row, in the kernel's precision.  Each block of K is read once, and memory contains only
-one panel of K.  The blocks of L are numbered (0, 0), (1, 0), (1, 1), (2, 0), ...  In a folder, each block is a file
+The blocks are computed row by row, in the kernel's precision.  Each block of K is read once, with one panel of K in
+memory.  Blocks of L are numbered in the order (0, 0), (1, 0), (1, 1), (2, 0), ...  In a folder, each block is a file
 
     17-1a2b3c4d.npy    named by the block's number and the checksum of its bytes; written atomically
 
@@ -82,7 +82,7 @@ class Blocks(list[Host]):
 
 
 class Factor:
-    """Cholesky factor L of `gram`, L L' = K + ridge I.  Raises ValueError, with the pivot, if L does not exist."""
+    """Cholesky factor L of `gram`, L L' = K + ridge I.  Raises ValueError, naming the pivot, if L does not exist."""
 
     def __init__(self, gram: Gram, folder: Path | None, progress: bool) -> None:
         self.rows, self.dtype = gram.blocks, gram.dtype

@@ -2,7 +2,7 @@
 
     panel r = K[r, :end of r]     rows of block r up to and including the diagonal; only half of K is read
 
-Products use float64 for any precision of K, so residuals for the stored K are exact to float64.
+Products use float64 for any precision of K, so residuals for the stored K are accurate to float64 rounding.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BLOCK = 2048
 
 
 class Gram:
-    """K + ridge I by panels of rows.   of : (x1, x2 or None) -> their kernel.   stored : K(x, x), if on disk."""
+    """K + ridge I in panels of rows.   of : (x1, x2 or None) -> their kernel.   stored : K(x, x), if on disk."""
 
     def __init__(
         self, of: Callable[[Array, Array | None], Array], x: Array, ridge: float, stored: np.memmap[Any, Any] | None

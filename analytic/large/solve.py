@@ -1,4 +1,4 @@
-"""Solve kernel regression at any size: (K + ridge I) a = y by conjugate gradients to a requested residual.
+"""Solve kernel regression at any size: (K + ridge I) a = y by conjugate gradients, until the residual is at most tol.
 
     preconditioner        work                     memory besides x                    on disk, with store=
     "cholesky"  L L'      n^3 / 3, 2 to 4 steps    a panel of K; L without store=      K, L and the state
@@ -83,14 +83,14 @@ def solve(
 ) -> Solved:  # fmt: skip
     """Compute f(x) = k(x, X) (k(X, X) + ridge I)^-1 y, the mean of `posterior`, for kernels that do not fit in memory.
 
-    kernel, x, y, ridge (a number), kind : as in `posterior`.  With "cholesky" and a store, memory holds a few panels.
+    kernel, x, y, ridge (a number), kind : as in `posterior`.  With "cholesky" and a store, only panels are in memory.
     by : "cholesky" factorises the kernel on the host; if the kernel is not positive definite, the error names the
         pivot.  "landmarks" minimises sum_i w_i |f(x_i) - y_i|^2 + ridge a' k(z, z) a over functions f = k(., z) a,
         where z are the landmarks.  The solution is approximate; a step takes O(N M) operations.
     landmarks : for by="landmarks", the number (default 5000) or the indices of examples.   weight : w, (N,), or ones.
     tol : the iteration stops if |y - (K + ridge I) a| / |y|, or its analogue for landmarks, is <= tol in each column.
     store : a folder for the kernel, its factor and the state.  If the process is killed, the same call resumes and
-        gives the same bytes (docs/large-kernels.md).  Without a store, the factor is in memory (N^2 / 2 numbers), and
+        gives the same bytes (docs/large-kernels.md).  Without a store, the factor is in memory (N^2 / 2 entries), and
         each step recomputes the blocks of the kernel.
     executor : computes the blocks of the kernel, which the steps read from `store`.  The workers of a dask client's
         executor also compute the factor, for which they need access to the folder (docs/clusters.md).
@@ -207,7 +207,7 @@ def _gradients(
 
 
 def _step(K: gram.Gram | Nystrom, precondition: Precondition, now: dict[str, Array]) -> dict[str, Array]:
-    """Make one step; raise ValueError if p'(K + ridge I)p < 0, which shows that an eigenvalue is negative."""
+    """Take one step of conjugate gradients; raise ValueError if p'(K + ridge I)p < 0 (a negative eigenvalue)."""
     xp, a, r = K.xp, now["a"], now["r"]
     z = precondition(r)
     beta = -xp.sum(z * now["w"], axis=0) / xp.where(now["rz"] > 0, now["rz"], xp.full_like(now["rz"], inf))

@@ -7,7 +7,7 @@ A store is a folder (see docs/long-runs.md):
                         MARK is a fingerprint of network, inputs and precision
     blocks/             17.lock is a claim on block 17
 
-A block is written to the results and flushed to disk before its line is written.  The same call on the same store
+A block is written to the results and flushed to disk before its line is added.  The same call on the same store
 computes the blocks without a matching line, and ends with the same bytes as one uninterrupted process.  Checksums start
 from the fingerprint's checksum, so a matching line shows that the block belongs to this kernel.  If a line of the
 record is damaged, only its block is lost.
@@ -54,7 +54,7 @@ def images_of(place: Place, symmetric: bool) -> list[tuple[slice, slice, Callabl
 
 
 class KernelStore:
-    """The kernels of `inputs` in a folder.   asked : (NNGP, NTK), True if computed.   size : rows of a block.
+    """The kernels of `inputs` in a folder.   asked : (NNGP, NTK), True if computed.   size : number of rows of a block.
 
     what : everything else that affects the results.   Raises ValueError if the folder has other contents,
     NotADirectoryError for a file, and OSError if the disk is full or a read-only folder lacks results.
@@ -97,7 +97,7 @@ class KernelStore:
         self._write_record({number: sums for number, sums in self.done.items() if number not in damaged})
 
     def _write_record(self, lines: Lines) -> None:
-        """Write a record of only these lines, unless the current record is identical."""
+        """Write a record with only these lines, unless the current record is identical."""
         text = "".join(f"{n}{sums}\n" for n in sorted(lines) for sums in sorted(lines[n]))
         write_bytes(self.record, text.encode())
         self.done = lines
@@ -106,7 +106,7 @@ class KernelStore:
         return self.folder / f"{name}.npy"
 
     def _lines(self) -> Lines | None:
-        """Return the record's complete lines, or None without records; raise ValueError if only other records exist."""
+        """Return the record's complete lines, or None without records; raise ValueError if another kernel's exist."""
         try:
             lines = read_lines(self.record, "the record of a store", "delete the store and start again")
         except FileNotFoundError:
@@ -232,9 +232,9 @@ def kernels_by_blocks(
 ) -> list[Array | None]:  # fmt: skip
     """Compute NNGP and NTK of x1 (and x2), in the store or in memory, with the same bits as `Engine.run`.
 
-    unit : rows of a tile.   begin : prepares all rows if a block has to be computed.   evaluate : computes a block on
-    any worker.   of : everything else that affects a block.   Raises TypeError if `executor` is not an executor or gets
-    arrays on a GPU, ValueError for both store and out, and the errors of `KernelStore` and `Wanted`.
+    unit : number of rows of a tile.   begin : prepares all rows if a block has to be computed.   evaluate : computes a
+    block on any worker.   of : everything else that affects a block.   Raises TypeError if `executor` is not an
+    executor or gets arrays on a GPU, ValueError for both store and out, and the errors of `KernelStore` and `Wanted`.
     """
     followed = pixel_pairs_followed(steps, inputs.example)
     most = max(1, min(2048, int((PIXEL_PAIRS_PER_BLOCK / followed) ** 0.5)))

@@ -1,4 +1,4 @@
-"""Compute training beyond the fixed kernel: at infinite width with moving features, and at finite width.
+"""Compute training dynamics beyond the fixed kernel: at infinite width with moving features, and at finite width.
 
 Reading order:
 

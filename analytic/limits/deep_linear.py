@@ -1,6 +1,6 @@
 """Compute feature learning in infinitely wide linear networks of any depth by mean-field theory.
 
-Let n be the width of the hidden layers h^l, l = 1 ... L, and g^l = gamma0 n df/dh^l their backward signal.  Weights
+Let n be the width of the hidden layers h^l, l = 1 ... L, and g^l = gamma0 n df/dh^l their backward signals.  Weights
 W^l ~ N(0, 1) between layers l and l + 1 enter as sigma_l / sqrt(n) W^l.  `analytic.limits.linear_problem` gives a basis
 of directions i, with h^l : (r, n), g^l : (C, n) and the drive e : (r, C).  A step of descent at rate lr gamma0^2 n adds
 lr gamma0 sigma_l / sqrt(n) sum_ic g^{l+1}_c(s) e_ic(s) h^l_i(s)' to W^l.  Over all steps s < k,
@@ -9,7 +9,7 @@ lr gamma0 sigma_l / sqrt(n) sum_ic g^{l+1}_c(s) e_ic(s) h^l_i(s)' to W^l.  Over 
     g^l(k)     = xi(k)  + lr gamma0 sigma_l^2 sum_s G^{l+1}(k, s) e(s)' h^l(s)     xi  = sigma_l/sqrt(n) W^l(0)' g^{l+1}
 
 The kernels over time are H^l(k, s) = h^l(k) h^l(s)' / n : (r, r) and G^l(k, s) = g^l(k) g^l(s)' / n : (C, C).  They
-become deterministic as n -> infinity.  W^l(0) enters both chi and xi.  Then chi is the sum of a Gaussian u with the
+become deterministic as n -> infinity.  W^l(0) enters both chi and xi.  Hence chi is the sum of a Gaussian u with the
 covariance sigma_l^2 H^l, independent across neurons, and a response to g^{l+1} through h^l.  The same is true of xi:
 
     chi = u + gamma0 sigma_l^2 A^l g^{l+1},    A^l(k, s) = (1/gamma0) dh^l(k)/dr(s),     cov u = sigma_l^2 H^l
@@ -46,7 +46,7 @@ class Signal:
     """The forward signal h or the backward signal g of a layer at T times, computed row by row in time.
 
     size : r for h, C for g.   own, echo, cov : M, A and H for h; N, B and G for g, which obey the same equations.
-    sigma2 : sigma^2 of the weights before the signal; 0 for h^0 and g^{L+1}, which are given: cov = I, echo = 0.
+    sigma2 : sigma^2 of the weights that transmit the signal; 0 for h^0 and g^{L+1}, which are given: cov = I, echo = 0.
     """
 
     def __init__(self, T: int, size: int, other: int, sigma2: float) -> None:

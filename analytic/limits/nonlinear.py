@@ -100,7 +100,7 @@ class Trajectory:
     """Results after 0 ... K steps of descent, at M examples: the training set, followed by x_test.
 
     f : (K + 1, M, C).  features : (K + 1, L, M, M), Phi^l(k, k) of hidden layer l = 1 ... L at index l - 1.
-    gradients : the same for tr G^l(k, k) / C.  ntk : (K + 1, M, M), sum_l (sigma_l^2 Phi^l + b_l^2) tr G^{l+1} / C.
+    gradients : tr G^l(k, k) / C, likewise.  ntk : (K + 1, M, M), sum_l (sigma_l^2 Phi^l + b_l^2) tr G^{l+1} / C.
     """
 
     f: Array
@@ -111,7 +111,7 @@ class Trajectory:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FeatureLearningLimit(Trajectory):
-    """Means over groups of samples; built by `feature_learning_limit`.  error : the means' standard errors."""
+    """Means of results over groups of samples; built by `feature_learning_limit`.  error : their standard errors."""
 
     error: Trajectory
 
@@ -175,7 +175,7 @@ class Group:
         return g
 
     def step(self, phi: list[Array], g: list[Array], e: Array) -> None:
-        """Make one step of the optimiser with the drive e : (M, C)."""
+        """Take one step of the optimiser, driven by e : (M, C)."""
         problem, steps, (first, *others) = self.problem, self.steps, self.problem.dense
         rate, steps.k = problem.optimizer.rate * problem.gamma0, steps.k + 1
         ge = [(one * e).sum(axis=2) for one in g]

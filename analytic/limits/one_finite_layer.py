@@ -1,4 +1,4 @@
-"""Compute the effect of one hidden layer of n neurons at order 1/n, with all other layers infinitely wide.
+"""Compute the corrections of order 1/n due to one hidden layer of n neurons, with all other layers infinitely wide.
 
 To first order in the inverse widths, the corrections of all layers add up, so we treat one finite layer at a time.  The
 layers below are a Gaussian process: the pre-activations z_j of different neurons j are independent, with the NNGP k and
@@ -48,7 +48,7 @@ PRICE = ((1, 1, 1.0), (2, 0, 0.5), (0, 2, 0.5))
 
 
 class Moments(NamedTuple):
-    """Moments over P examples, of which the first N are the training set: a < P, and b, c, d < N.
+    """Moments for P examples, of which the first N are the training set: a < P, and b, c, d < N.
 
     theta : E Theta_ab - T.  cov : Cov(Theta_ab, Theta_cd).  o3f : E O3_abc f_d.  o4 : E O4_abcd.
     """
@@ -124,7 +124,7 @@ class FiniteLayer:
     N: int
 
     def moments(self) -> Moments:
-        """Return n times all moments."""
+        """Return all moments, multiplied by n."""
         found = [self.second_derivatives(a) for a in range(len(self.kappa))]
         D2 = (np.array(rows) for rows in zip(*found, strict=True))
         return Moments(*self.kernel(), *(rows[:, : self.N] + rows[: self.N].swapaxes(0, 1) for rows in D2))

@@ -1,12 +1,12 @@
-"""Take steps of SGD (with momentum) and Adam for a group of neurons whose square weight matrices are never drawn.
+"""Take steps of SGD (with momentum) or Adam for a group of neurons whose square weight matrices are never drawn.
 
 Let g be the direction of a tensor, i.e. minus its gradient in units of 1 / (gamma0 n), and let rate = lr gamma0:
 
     SGD     v <- momentum v + g                                             W <- W + rate v
     Adam    m <- b1 m + (1 - b1) g,    r <- b2 r + (1 - b2) g^2             W <- W + rate s m^ / sqrt(r^)
 
-m^ and r^ are m and r corrected for their start at 0.  s is 1/sqrt(fan-in) for input weights and between hidden layers,
-and 1 otherwise, as in `mn.MeanField()`.  Gradients shrink with width, so eps = 0, and 0/0 = 0.
+m^ and r^ are m and r, corrected for the bias due to their start at 0.  s is 1/sqrt(fan-in) for input weights and
+between hidden layers, and 1 otherwise, as in `mn.MeanField()`.  Gradients shrink with width, so eps = 0, and 0/0 = 0.
 
 The velocity of square weights is a sum of u v' over steps, so momentum multiplies the factors u.  Adam's quotient acts
 entrywise and has full rank, but it is a function of known vectors.  Hence W = W(0) + D.  Products with W(0) are

@@ -1,4 +1,4 @@
-"""Compute the mean output and tangent kernel of networks of width n to first order in 1/n.
+"""Compute the mean output and the mean tangent kernel of networks of width n, to first order in 1/n.
 
 For gradient flow with one output on L = 1/(2N) sum r^2, r = f - y on the training set, t = lr * steps and d = d/dt,
 
@@ -143,7 +143,7 @@ def width_correction(
     spec: s.Layer, x: Array, y: Array, x_test: Array | None = None, *,
     samples: int = 2**12, rng: np.random.Generator | None = None,
 ) -> WidthCorrection:  # fmt: skip
-    """Compute the mean output and tangent kernel of networks trained by gradient flow, to first order in 1/width.
+    """Compute the mean output and mean tangent kernel of networks trained by gradient flow, to first order in 1/width.
 
     spec : mn.Sequential(mn.Dense(n), mn.Tanh(), ..., mn.Dense(1)), of any depth, with or without biases, in the NTK
     parametrization.  x : (N, d), y : (N, 1), x_test : (M, d).

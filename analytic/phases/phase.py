@@ -41,7 +41,7 @@ class Phase:
     q : q*, the variance of pre-activations at the block's end; it can be 0 or inf.
     c : c*, the correlation of two different inputs after many blocks; nan if blocks preserve all angles or overflow.
     chi_1, chi : dK'(x, x') / dK(x, x') at x' = x and at c*.   chi_q : dQ / dq at q*, or Q / q if q* is 0 or inf.
-    xi, xi_q : depth scales of c and of q; xi, or xi_q, is inf if c, or q, does not converge exponentially.
+    xi, xi_q : depth scales of c and of q; inf for a quantity that does not converge exponentially.
     added, added_c : contributions of the block's own parameters to Theta(x, x), and to Theta(x, x') at c*.
     block : the layers that repeat.
 
@@ -62,7 +62,7 @@ class Phase:
 
     @property
     def growth(self) -> str:
-        """Return how Theta(x, x) grows: "exponential", "linear", "bounded", or "subexponential" (unbounded q only)."""
+        """Return how Theta(x, x) grows with depth: "exponential", "linear", "bounded" or "subexponential" (q = inf)."""
         if self.chi_1 > 1 + AT_THE_EDGE:
             return "exponential"
         if self.name == "unbounded":
@@ -131,7 +131,7 @@ def phase(spec: s.Layer, parametrization: Parametrization = DEFAULT_PARAMETRIZAT
 
 
 def in_one_line(spec: s.Layer, parametrization: Parametrization) -> tuple[str, ...]:
-    """Return a 1-tuple with the phase's line for `Network.summary`, or why there is none; () without activations."""
+    """Return (line,) for `Network.summary`, about the phase or why there is none; return () without activations."""
     if not any(isinstance(layer, s.Activation) for layer in every(spec)):
         return ()
     try:
@@ -147,7 +147,7 @@ def scale(slope: float) -> float:
 
 
 def fixed_variance(maps: Maps, start: float) -> float:
-    """Return the first fixed point of Q in the direction in which the variance moves from `start`, else 0 or inf."""
+    """Return the first fixed point of Q in the direction in which the variance moves from `start`; 0 or inf if none."""
     from scipy.optimize import brentq
 
     q, rise = start, maps.log_gain(start)

@@ -1,4 +1,4 @@
-"""Define the steps of activations with a closed form.  `closed_form` returns the step of any activation.
+"""Define the recursion steps of activations with a closed form.  `closed_form` returns the step of any activation.
 
     v  = E phi(u)^2        p' = (1 - c') / 2, c' = E phi(u) phi(u') / sqrt(v v')        slope = E phi'(u) phi'(u')
 
@@ -32,7 +32,7 @@ from minintk.layers.activation import Formula, pointwise
 
 
 class ClosedFormRow(NamedTuple):
-    """A form's numbers and the gain sqrt(q / v), (N,), or (1,) if alike.   alike : as in `RowState`.
+    """A form's values and the gain sqrt(q / v), (N,), or (1,) if alike.   alike : as in `RowState`.
 
     distances : from `norms`, or None.   s : sqrt(q) if norms differ and `by_norms` replaces distances, otherwise None.
     """

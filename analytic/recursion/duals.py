@@ -45,7 +45,7 @@ def seen(xp: Any, q: Array) -> Array:
 
 
 class HomogeneousRow(NamedTuple):
-    """Numbers for pairs that contain a row with q = 0; None if all q > 0.   nonzero : 0 if q = 0, else 1.
+    """Coefficients for pairs that contain a row with q = 0; None if all q > 0.   nonzero : 0 if q = 0, else 1.
 
     factor : if one of two rows has q = 0, their factors' product is E phi' phi' divided by the other row's sqrt(v / q).
     """

@@ -228,7 +228,7 @@ class QuadratureRow(NamedTuple):
     steep: Steep | None = None
 
     def taken(self, take: Take) -> QuadratureRow:
-        """Return the coefficients of some rows."""
+        """Return the coefficients of the rows that `take` selects."""
         if self.one_variance:
             return self
         a, b, short = take(self.a, axis=1), take(self.b, axis=1), self.short and self.short.taken(take)
@@ -308,7 +308,7 @@ class Quadrature(Dual):
     def degree(self, phi: Function, dphi: Function, few: Array, top: Array) -> tuple[int, int, float, float]:
         """Return n_max, n_max for float32, and relative bounds on the sum of omitted terms and on the integrals' error.
 
-        few : some of the s.   top : (1,), the largest s.
+        few : a sample of the s.   top : (1,), the largest s.
         """
         xp = array_namespace(few)
         few = xp.concatenate((few[few > 0], top[top > 0]))

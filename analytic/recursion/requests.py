@@ -1,4 +1,4 @@
-"""Describe one call: its inputs, the requested kernels, their arrays, and the memory bound."""
+"""Describe one call of a kernel: its inputs, the requested kernels, their arrays, and the memory bound."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ALWAYS_FREE = 2**25
 
 
 class Examples:
-    """Inputs of a kernel: x1 and x2, or only x1 for its kernel with itself.  Kernels check their inputs only here.
+    """Inputs of a kernel: x1 and x2, or only x1 for its kernel with itself.  Kernel inputs are checked only here.
 
     x : (x1, x2) or (x1,).   xp, dtype : the inputs' library and precision.   example : the shape of one example.
     shape : (N, M) of the kernel.   symmetric : True if x2 is x1 or None.   begins : (name, first index) of each side.

@@ -4,12 +4,12 @@ For pixels with Gaussian u, u' of variances q, q' and covariance k,
 
     D = E (u - u')^2 / 2 = (q + q')/2 - k     ->     D' = E (phi(u) - phi(u'))^2 / 2,   slope = E phi'(u) phi'(u')
 
-A formula takes D and both pixels' precomputed numbers, which depend only on q.  Most formulas use s = sqrt(q) and
+A formula's inputs are D and both pixels' precomputed values, which depend only on q.  Most formulas use s = sqrt(q) and
 
     U = s s'        A = U - k = U (1 - cos a) = D - (s - s')^2 / 2        B = U + k = U (1 + cos a) = 2U - A
 
 Every D' is a sum of terms that vanish with D, so equal pixels stay equal, and nearly parallel pixels keep their angle.
-The terms from different norms are squares of differences of the two pixels' numbers.
+The terms from different norms are squared differences of the two pixels' values.
 
 For vectors, A and B are computed from p and r.  This keeps the angle exact at every ratio of norms, while A computed
 from D has an error of eps times that ratio.  Vectors therefore need another formula for the part from different norms;
@@ -73,7 +73,7 @@ Numbers = tuple[Any, ...]
 
 
 def nothing(*arguments: Any) -> Any:
-    """Raise TypeError.  Used for functions that a form does not need, and for `numbers` that depend on more than q."""
+    """Raise TypeError.  Placeholder for functions that a form lacks, and for `numbers` that depend on more than q."""
     raise TypeError("the numbers of this form depend on the unit, or on the other pixels: the step prepares them")
 
 
@@ -81,11 +81,11 @@ def nothing(*arguments: Any) -> Any:
 class Form:
     """Describe the effect of an activation on pairs of pixels and on pairs of vectors.
 
-    numbers : (xp, q) -> the numbers of pixels, float64.
+    numbers : (xp, q) -> the values of pixels, float64.
     pair : (arithmetic, D, numbers, numbers', constants) -> D', slope, 2k.   constants : parameters of phi.
-    rows : (xp, q, constants) -> the numbers of vectors.
+    rows : (xp, q, constants) -> the values of vectors.
     turn : (arithmetic, p, r, numbers, numbers', constants) -> p', slope.  This p' can lack the part that comes from
-        different norms (see `duals`).  The last of a vector's numbers is its gain, sqrt(q / v).
+        different norms (see `duals`).  The last of a vector's values is its gain, sqrt(q / v).
     """
 
     name: str
@@ -98,7 +98,7 @@ class Form:
     def through(self, m: Any, D: Any, theta: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
         """Return D' and 2 Theta', given D and theta = 2 Theta in the unit k[2]; if theta is None, so is 2 Theta'.
 
-        one, two : the two pixels' numbers, and E phi(u)^2 / 2, which is 0 outside the image and positive inside.
+        one, two : the two pixels' values, and E phi(u)^2 / 2, which is 0 outside the image and positive inside.
         k : ratio and 2 rest of Theta's pending term (ratio times the covariance, plus rest); the unit; the constants.
         """
         (ratio, rest2, unit), (*first, half), (*second, half2) = k[:3], one, two
@@ -140,8 +140,8 @@ class Kinked(Form):
 
         D'     = [c D + a k - U sin a] scale            Theta' = [c - a] scale Theta
 
-    A pixel's numbers are h = sqrt(q / 2 unit) and c h^2 scale, or 0 outside; k = (ratio, 2 rest, c, b2, scale).
-    For opposite pixels, A is set to 2U.  Then k = -U, so |x|, which has b2 = 1, gives D' = 0 exactly for equal norms.
+    A pixel's values are h = sqrt(q / 2 unit) and c h^2 scale, or 0 outside; k = (ratio, 2 rest, c, b2, scale).  For
+    opposite pixels, A is set to 2U.  Then k = -U, so |x|, which has b2 = 1, gives D' = 0 exactly for equal norms.
     """
 
     def through(self, m: Any, D: Any, theta: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
@@ -162,7 +162,7 @@ class Kinked(Form):
 
 
 class Linear(Form):
-    """Add ratio k + rest to Theta in its unit, for pairs inside the image.  A pixel's number is q/2, or 0 outside."""
+    """Add ratio k + rest to Theta in its unit, for pairs inside the image.  A pixel's value is q/2, or 0 outside."""
 
     def through(self, m: Any, D: Any, theta: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
         (half,), (half2,), (ratio, rest2) = one, two, k

@@ -130,7 +130,7 @@ def run_rows(program: Program, rows: RowState) -> tuple[RowState, tuple[Any, ...
 
 
 def run_pairs(program: Program, pairs: Pairs, coefficients: tuple[Any, ...]) -> None:
-    """Apply all steps to the pairs, in place."""
+    """Apply all steps to the pairs in place."""
     for step, row in zip(program, coefficients, strict=True):
         step.pairs(pairs, row)
 
@@ -200,7 +200,7 @@ class Flat:
         self.take(row)
 
     def take(self, row: Any) -> None:
-        """Add the arrays and the Distances of some coefficients."""
+        """Add the arrays and the Distances of a step's coefficients."""
         if isinstance(row, Distances):
             self.distances.append(row)
         if isinstance(row, tuple):
@@ -221,7 +221,7 @@ class Flat:
 
 
 class Scratch:
-    """Keep a stack of buffers of `size` numbers for layers to borrow.  Reusing a few buffers keeps them in cache."""
+    """Keep a stack of buffers of `size` entries for layers to borrow.  Reusing a few buffers keeps them in cache."""
 
     def __init__(self, xp: Any, dtype: Any, size: int) -> None:
         self.xp, self.dtype, self.size = xp, dtype, size

@@ -1,6 +1,6 @@
 """Compute duals of a steep phi for nearly parallel and nearly opposite pairs, for which a series needs too many terms.
 
-By Price's theorem, dc'/dc = (q / v) S(c), S(c) = E phi'(u) phi'(u').  For c >= 0, a smoothed phi' gives S(c) and S(-c):
+By Price's theorem, dc'/dc = (q / v) S(c), S(c) = E phi'(u) phi'(u').  For c >= 0, S(c) and S(-c) use a smoothed phi':
 
     G(m) = E phi'(m + sqrt(q (1 - c)) w),   S(c) = E G(m)^2,   S(-c) = E G(m) G(-m),   w ~ N(0, 1), m ~ N(0, q c)
 
@@ -40,7 +40,7 @@ ROUNDING = 1.5e-14
 
 
 def graded(at: Array, scale: float, nodes: int) -> tuple[Array, Array]:
-    """Return quadrature nodes and weights for E f(w), (M, K), on panels of width 1, down to `scale` / 4 near w = at."""
+    """Return quadrature nodes and weights for E f(w), (M, K), on panels of width `scale` / 4 (near `at`) to 1."""
     x, weights = legendre(nodes)
     near = scale / 4 * 2.0 ** np.arange(max(1, ceil(log2(8 * END / scale))))
     plain = np.broadcast_to(np.arange(-END, END + 1), (at.shape[0], int(2 * END) + 1))
@@ -63,7 +63,7 @@ def slopes(phi: Pointwise, s: float, p: float, nodes: int = NODES) -> tuple[floa
 
 @lru_cache(maxsize=64)
 def coefficients(phi: Pointwise, s: float, p0: float, top: float) -> Array:
-    """Return Chebyshev coefficients of R and S near c = 1, then near c = -1, (K, 4), for p or r up to `top`."""
+    """Return Chebyshev coefficients, (K, 4), of R and S near c = 1, then near c = -1, for p or r up to `top`."""
     (x, w), high = legendre(40), log1p(top / p0)
 
     def means(e: Array) -> Array:
@@ -84,7 +84,7 @@ def coefficients(phi: Pointwise, s: float, p0: float, top: float) -> Array:
 class Steep(NamedTuple):
     """Duals of phi near c = 1 and near c = -1, for s = sqrt(q).   gain : q / v.
 
-    p0 : unit of p.   top : duals are valid for p or r < top.   opposite : p' at c = -1.   error : relative error bound.
+    p0 : scale of p.   top : upper limit of p and r.   opposite : p' at c = -1.   error : relative error bound.
     """
 
     phi: Pointwise
@@ -97,7 +97,7 @@ class Steep(NamedTuple):
 
     @staticmethod
     def of(phi: Pointwise, s: float, v: float, left: float) -> Steep | None:
-        """Return the duals, or None unless the omitted terms exceed 100 SMALL and phi is smooth and grows slowly.
+        """Return the duals if `left` exceeds 100 SMALL and phi is smooth and grows slowly, otherwise None.
 
         left : the sum of the terms that the series omits at c = 1, divided by v = E phi(s z)^2.
         """
@@ -122,7 +122,7 @@ class Steep(NamedTuple):
         return [(at, x[at], None if tau is None else tau[at]) for x, at in places]
 
     def replace(self, pairs: Pairs, ends: list[tuple[Any, Array, Array | None]], odd: bool) -> None:
-        """Overwrite the series' results for the pairs in `ends`.   odd : True if phi is odd."""
+        """Overwrite the results of the series for the pairs in `ends`.   odd : True if phi is odd."""
         xp, p, r = pairs.xp, pairs.p, pairs.r
         for k, (at, x, tau) in enumerate(ends):
             if not x.shape[0]:

@@ -1,4 +1,4 @@
-"""Scale input rows to equal length and centre them.  Inner products then give angles (`analytic.vectors.engine`)."""
+"""Scale input rows to equal length and centre them.  Inner products then yield angles (`analytic.vectors.engine`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def flat(x: Array) -> Array:
 
 
 def rows_at_once(xp: Any, width: int) -> int:
-    """Return how many rows of `width` numbers to prepare or subtract at once, so that these rows fit into a cache."""
+    """Return how many rows of `width` entries to prepare or subtract at once, so that these rows fit into a cache."""
     return max(1, (2**16 if on_host(xp) else 2**26) // max(1, width))
 
 

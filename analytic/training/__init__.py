@@ -1,4 +1,4 @@
-"""Compute training with any constant kernel in closed form.
+"""Solve training with any constant kernel in closed form.
 
 Reading order:
 

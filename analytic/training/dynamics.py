@@ -10,8 +10,8 @@ the penalty is |S^-1/2 (theta - theta_0)|^2.)  Gradient flow, d theta/dt = -lr g
     a_t   = g_t(Theta + ridge I) (y - f_0),               g_t(mu) = (1 - e^(-lr t mu / N)) / mu
 
 For gradient descent, theta <- theta - lr grad L, replace e^(-lr t mu / N) by (1 - lr mu / N)^t.  With momentum, theta
-and the velocity are coupled by a 2 x 2 matrix for each eigenvalue.  Without ridge, the flow obeys eqs. (8) to (11) of
-Lee et al. 2019.  Their loss has no factor 1/N, so their eta equals lr/N here.
+and the velocity are coupled by a 2 x 2 matrix for each eigenvalue.  Without ridge, the flow satisfies eqs. (8) to (11)
+of Lee et al. 2019.  Their loss has no factor 1/N, so their eta equals lr/N here.
 
 Units of time: if lr = 1, t is the network's learning rate times the number of steps; if lr is this rate, t counts steps
 """
@@ -36,7 +36,7 @@ class Dynamics(ABC):
     """Compute f_t(x) = f_0(x) + Theta(x, X) a_t at any t from one factorisation of Theta(X, X).
 
     Built by `gradient_flow` and `gradient_descent`.  y : (N, C).  full : True if the kernel is (N, C, N, C).
-    momentum : m of gradient descent, or 0 for the flow.
+    momentum : m in gradient descent, or 0 for gradient flow.
     """
 
     spectrum: Spectrum
@@ -54,7 +54,7 @@ class Dynamics(ABC):
         """Return f_0 + Theta(X, X) a_t on the training set, (N, C), or f_0(x) + Theta(x, X) a_t on a test set, (M, C).
 
         t : a number >= 0, inf included, or a one-dimensional array, which adds a leading axis T to the result.
-            `gradient_flow` and `gradient_descent` define its unit.
+            `gradient_flow` and `gradient_descent` define the unit of t.
         k_test_train : (M, N), or (M, C, N, C) for a full kernel.  Defaults to the training set's kernel.
         f0, f0_test : (N, C) and (M, C), the outputs at t = 0, which are 0 for a centred network or an ensemble's mean.
 
@@ -87,7 +87,7 @@ class Dynamics(ABC):
         return self._gain(times(t), self._test_kernel(k_test_train))
 
     def _gain(self, t: Array, k_test: Array | None = None) -> Array:
-        """Return g_t(mu), (T, n), but 0 in zero directions; raise ValueError if unresolved directions matter."""
+        """Return g_t(mu), (T, n), or 0 in zero directions; raise ValueError if unresolved directions affect outputs."""
         s, rate, latest = self.spectrum, self.lr / (1 - self.momentum), float(np.max(t, initial=0.0))
         dropped = s.certain and (k_test is None or not s.reaches(k_test))
         if not dropped and s.zeros and latest * rate * s.resolution > len(self.y):
@@ -115,7 +115,7 @@ class Dynamics(ABC):
         return xp.astype(f, xp.float64, copy=False)
 
     def _residual(self, f0: Any) -> Array:
-        """Return Q' (y - f_0), (n, c), which is (N, C), or (N C, 1) for a full kernel."""
+        """Return Q' (y - f_0), (n, c), where (n, c) is (N, C), or (N C, 1) for a full kernel."""
         r = self.y - self._outputs("f0", f0, len(self.y))
         return self.spectrum.Q.T @ r.reshape((len(self.spectrum.lam), -1))
 
@@ -182,8 +182,8 @@ class GradientDescent(Dynamics):
     def _moved(self, z: Array, t: Array) -> Array:
         """Return 1 - e_t, (T, n).  M^t is a product of powers M^(2^j), stored as D = M^(2^j) - I because z can be tiny.
 
-        M^2 - I = D (2 I + D).  No eigenvalue of M is computed, so equal ones, z = (1 +- sqrt(m))^2, cause no errors.
-        If eigenvalues are near -1, (-1)^t e_t replaces e_t: z becomes 2 (1 + m) - z, and the start becomes (1, -2).
+        M^2 - I = D (2 I + D).  No eigenvalue of M is computed, so equal ones, at z = (1 +- sqrt(m))^2, cause no errors.
+        If eigenvalues are near -1, (-1)^t e_t replaces e_t: z becomes 2 (1 + m) - z, and the initial vector (1, -2).
         """
         xp, m = array_namespace(z), self.momentum
         flips = z > 1 + m
@@ -238,7 +238,7 @@ def gradient_descent(
 
     Arguments and errors are as in `gradient_flow`, but t is a number of steps, an integer or inf.  momentum : m of the
     heavy-ball method, in [0, 1): v <- m v + grad L, theta <- theta - lr v, from v = 0, as in `minintk.SGD`.  Warns if
-    lr is above the stability bound 2 (1 + m) N / (lambda_max + ridge): outputs then grow without limit, as in training.
+    lr is above the stability bound 2 (1 + m) N / (lambda_max + ridge): outputs then diverge, as in actual training.
 
     As lr -> 0 at fixed tau = lr / (1 - m)^2, t steps converge to `minintk.kernel_flow(..., tau=tau)` at the time lr t /
     (1 - m), with an error of order lr / (1 - m) = sqrt(lr tau).  For m = 0, the limit is gradient flow.

@@ -6,10 +6,10 @@ A kernel of n rows has rounding errors of about eps max_i k_ii in each entry, wh
 
     resolution = (n + 100) eps max_i k_ii
 
-An eigenvalue below this resolution is lost to rounding, or is zero (because of a duplicated row, a zero row or too few
-features).  It is certainly zero if no eigenvalue lies between this bound and 100 times the bound.  Its direction q is
-then orthogonal to k(x, X) for every x, and has no effect.  If the eigenvalues decay smoothly into the rounding
-errors, the effect of their directions at t = inf is unknown, and t = inf raises an error.
+An eigenvalue below this resolution is either lost to rounding or zero (because of a duplicated row, a zero row or too
+few features).  It is certainly zero if no eigenvalue lies between the resolution and 100 times the resolution.  Its
+direction q is then orthogonal to k(x, X) for every x, and has no effect on predictions.  If the eigenvalues decay
+smoothly to the rounding level, the effect of their directions at t = inf is unknown, and t = inf raises an error.
 
 The factorisation uses float64 for every dtype.  In float32 it was no faster (N = 4000 on two cores: 5.9 s against
 6.1 s, growing as N^3), and it would add errors of eps lam_max to the kernel's own rounding.
@@ -84,7 +84,7 @@ class Spectrum:
     """The factorisation k + ridge I = Q diag(lam + ridge) Q'.
 
     lam : (n,), ascending, at least -ridge / 2.  Q : (n, n).  Both are float64.
-    zeros : how many of the smallest eigenvalues of k + ridge I cannot be distinguished from zero.
+    zeros : the number of eigenvalues of k + ridge I that cannot be distinguished from zero.
     certain : True if these eigenvalues (if any) are certainly zero; their lam is then set to 0.
     smallest : the smallest eigenvalue of k as computed, for messages.
     """
@@ -105,7 +105,7 @@ class Spectrum:
     def reaches(self, k_test: Array) -> bool:
         """Return True if k_test : (m, n) has a component, beyond rounding, in the zero directions.
 
-        With w = k_test k^+, the weights of the training set, an exact zero direction q satisfies
+        With w = k_test k^+, the weights of the training examples, an exact zero direction q satisfies
         |k_test q| <= resolution (1 + |w|).  This bound is the error of k_test itself plus |w| times the error of k.
         """
         if self.zeros == 0:
@@ -132,7 +132,7 @@ FEWER = "use fewer examples, or a kernel (N, N) shared by all outputs in place o
 
 
 def factorisation_bytes(n: int) -> int:
-    """Return how many bytes `spectrum` needs besides a kernel of n rows: for k in float64, a copy, workspace, and Q."""
+    """Return how many bytes `spectrum` needs besides a kernel of n rows: those of a float64 copy, workspace and Q."""
     return 44 * n * n
 
 
@@ -145,7 +145,7 @@ def check_memory(xp: Any, what: str, need: int, remedy: str = FEWER) -> None:
 def spectrum(k: Array, ridge: float = 0.0) -> Spectrum:
     """Factorise a symmetric kernel k : (n, n) once for all t, with ascending eigenvalues.
 
-    Raises ValueError if k is indefinite beyond rounding, and MemoryError if the work does not fit into memory.
+    Raises ValueError if k is indefinite beyond rounding, and MemoryError if too little memory is free.
 
     >>> import numpy as np
     >>> s = spectrum(np.array([[2.0, 2.0, 0.0], [2.0, 2.0, 0.0], [0.0, 0.0, 1.0]]))     # the first example twice

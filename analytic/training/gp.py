@@ -64,7 +64,7 @@ By = Literal["flow", "descent"]
 
 @runtime_checkable
 class KernelLike(Protocol):
-    """A kernel with nngp and, for kind="ntk", ntk, like `analytic.kernel(spec)`; `both` and `diag` are optional."""
+    """A kernel with the method `nngp` and, for kind="ntk", `ntk`; the methods `both` and `diag` are optional."""
 
     def nngp(self, x1: Array, x2: Array | None = None) -> Array:
         """Return K(x1, x2), (N, M), or K(x1, x1) if x2 is None."""
@@ -102,7 +102,7 @@ class Ensemble:
 
         x_test : (M, *shape of an example).
         t : a number >= 0, inf included, or a one-dimensional array, which adds a leading axis T to the results.
-            `ensemble` defines its unit.
+            `ensemble` defines the unit of t.
         Raises ValueError for a negative t or NaN, an indefinite kernel, or a singular kernel whose limit does not
         exist.  Raises MemoryError before any computation if too little memory is free.
         """
@@ -138,7 +138,7 @@ class Ensemble:
         """Raise MemoryError, before any computation, if a prediction for M examples needs more memory than is free.
 
         covariances : the number of (M, M) arrays, or None if only the mean is computed.  factor : bytes still needed
-            for the kernel of this kind and its factorisation; defaults to the ensemble's own estimate.
+            for the kernel of this kind and its factorisation; estimated by default.
         """
         N, M, xp, item = int(self.x.shape[0]), int(M), array_namespace(self.x), int(self.x.dtype.itemsize)
         both = covariances is not None and kind == "ntk"
@@ -157,7 +157,7 @@ class Ensemble:
         return cast(Callable[..., Array], found)
 
     def both(self, x1: Array, x2: Array | None = None) -> tuple[Array, Array]:
-        """Return (K, Theta), computed in one pass if the kernel has `both`."""
+        """Return (K, Theta), computed in one pass if the kernel has a method `both`."""
         k: Any = self.kernel
         K, Theta = k.both(x1, x2) if hasattr(k, "both") else (k.nngp(x1, x2), self.of("ntk")(x1, x2))
         return K, Theta
@@ -211,7 +211,7 @@ def ensemble(
         pair (nngp, ntk) of (n, n) matrices, e.g. empirical kernels or kernels from a store, which are not copied.
         In this case, x : (N,) and x_test : (M,) are row indices of the points.
     by : "flow" for gradient flow, or "descent" for gradient descent with `momentum`, where t is the number of steps.
-        Both converge to the same limit t = inf.  Without momentum, they differ by O(lr) at finite times.
+        Both have the same limit as t -> inf.  Without momentum, they differ by O(lr) at finite times.
     lr : in the flow with lr = 1, t is the network's rate times the number of steps; if lr is this rate, t counts steps.
     ridge : absolute, i.e. not scaled by the kernel; each network minimises L + ridge/(2N) |theta - theta_0|^2.
 
@@ -262,7 +262,7 @@ def check_wanted(kind: str, cov: bool = False, std: bool = False) -> None:
 def spread(a: Array, b: Array, prior: Array, eps: float) -> Array:
     """Return the symmetrised covariance prior + a b', (M, M), or, if prior is (M,), sqrt(prior + diag(a b')), (M,).
 
-    eps : the kernel's machine epsilon.  Variances that are 0 up to rounding (at training points) are clipped to
+    eps : machine epsilon of the kernel.  Variances that are 0 up to rounding (at training points) are clipped to
         0.  If the result is (M,), other negative variances raise ValueError.
     """
     xp = array_namespace(a, prior)

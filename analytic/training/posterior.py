@@ -41,9 +41,9 @@ class Posterior:
             ntk, eq. (16):    mean = A y,   A = Theta(x, X) (Theta + ridge I)^-1,
                               cov  = K(x, x) + A K(X, X) A' - (A K(X, x) + transpose)
 
-        A positive definite kernel is factorised by Cholesky (1 s at N = 4000 on two cores).  A singular kernel
-        gives the limit t = inf of `ensemble`.  Raises ValueError, with the smallest eigenvalue, if this limit does not
-        exist, and MemoryError, before any computation, if too little memory is free.
+        A positive definite kernel is factorised by Cholesky (1 s at N = 4000 on two cores).  For a singular kernel,
+        predictions are the limit t = inf of `ensemble`.  Raises ValueError, with the smallest eigenvalue, if this limit
+        does not exist, and MemoryError, before any computation, if too little memory is free.
         """
         check_wanted(self.kind, cov, std)
         ens = self.ensemble
@@ -138,7 +138,7 @@ class Posterior:
     def factor(self) -> Array | None:
         """Return L, lower triangular (its upper entries are arbitrary), with L L' = k + ridge I; None if singular.
 
-        On the host, L overwrites an `_owned` float64 k.  A singular k is restored or, with `noise`, raises ValueError.
+        On the host, L overwrites an `_owned` float64 k.  A singular k is restored; with `noise`, it raises ValueError.
         """
         ens = self.ensemble
         ens.check_memory(self.kind, 0, None, self._factor_bytes)
@@ -216,7 +216,7 @@ def cholesky(k: Array) -> Array:
 
 
 def is_factor(L: Array, diagonal: Array) -> bool:
-    """Return True if L L' has this diagonal, up to rounding.  A GPU's solver can fail silently."""
+    """Return True if the diagonal of L L' equals `diagonal` up to rounding.  A GPU's solver can fail silently."""
     xp = array_namespace(L)
     rounding = float(len(L) + 100) * eps(L) * float(xp.max(diagonal))
     return float(xp.max(xp.abs(xp.einsum("ij,ij->i", L, L) - diagonal))) <= rounding

@@ -39,7 +39,7 @@ def tile_width(xp: Any, n: int) -> int:
     """Return the number of columns of a tile of an n x n matrix.  On the host, a tile has twice as many rows.
 
     A tile and the layers' working arrays must fit into a core's cache.  A tile must be large enough to amortise BLAS's
-    packing in the product, and for each ufunc to take tens of microseconds, or threads wait for the interpreter lock.
+    packing in the product, and for each ufunc to take tens of microseconds, else threads wait for the interpreter lock.
     Tiles at most a sixth as wide as the matrix keep several cores busy and do little work below the diagonal.  A width
     of 240 fills whole vector registers.  At a power of two, columns of a transposed tile would share few cache sets.
     """
@@ -48,7 +48,7 @@ def tile_width(xp: Any, n: int) -> int:
 
 
 def tile_shape(xp: Any, shape: tuple[int, int]) -> tuple[int, int]:
-    """Return a tile's numbers of rows and columns, (n, m), for an N x M matrix; m divides n unless M is small."""
+    """Return the numbers of rows and columns of a tile, (n, m), for an N x M matrix; m divides n unless M is small."""
     (n, m), width = shape, tile_width(xp, max(shape))
     height = 2 * width if on_host(xp) else width
     if m < width:  # few columns: keep about as many pairs per tile, but at least eight tiles
@@ -134,10 +134,10 @@ class VectorEngine:
     """Evaluate the kernels, or a block of them, tile by tile, after the rows have passed through all layers.
 
     left, right : the rows of x1 and x2.   rows : the diagonals.   shape : (N, M).   asked : (NNGP, NTK).
-    largest_square : the largest |y|^2/4 + |y'|^2/4 among the `Distances` that activations add to p if norms differ.
+    largest_square : the largest |y|^2/4 + |y'|^2/4 in the `Distances` that activations add to p if norms differ.
     symmetric : True if x2 = x1; only the upper triangle is then computed.
     fine, coarse : the plan in float64 for single pairs, and the plan in the inputs' precision for blocks.  coarse is
-        None if that precision cannot represent the numbers; blocks then use float64 too.
+        None if that precision cannot represent the plan's values; blocks then use float64 too.
     per_tile : rows and columns of a tile.   out : the arrays of NNGP and NTK, set during the run.
     """
 
@@ -158,7 +158,7 @@ class VectorEngine:
         return working_memory(inputs, 3 * self.fine.flat.bytes)
 
     def at(self, place: Place) -> VectorEngine:
-        """Return the engine for a block of whole tiles, without its program.  Its entries equal the whole matrix's."""
+        """Return the engine for a block of whole tiles, without its program.  The entries equal those of the matrix."""
         (i, j), same, first = place, self.symmetric and place[0] == place[1], self.first
         xp = array_namespace(self.left.scale)
         parts = [i] if same else [i, slice(first + j.start, first + j.stop)]

@@ -31,7 +31,7 @@ ROWS_WORTH_COMPILED = 64
 
 @dataclass(frozen=True)
 class Begin(Step):
-    """Set Theta of the inputs to 0.   first : the first Dense, or None; the product of inputs already gives its p."""
+    """Set Theta of the inputs to 0.   first : the first Dense, or None; p already includes it."""
 
     first: Affine | None
 
@@ -49,7 +49,7 @@ class Begin(Step):
 
 
 class EndRow(NamedTuple):
-    """The outputs' factors: gain = (G, 2 G), G = sqrt q; tau_gain, likewise for G = `scale`, or None if all q > 0."""
+    """Factors of the outputs: gain = (G, 2 G), G = sqrt q; tau_gain, the same for G = `scale`, or None if all q > 0."""
 
     gain: tuple[Array, Array]
     tau_gain: tuple[Array, Array] | None

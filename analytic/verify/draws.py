@@ -67,8 +67,8 @@ N_TEST = 4
 class Draw:
     """A random network of unspecified width, with its data and training settings.
 
-    body : "dense", or the read-out of sequence convolutions, "flatten" or "pool".  fraction : the rate relative to the
-    critical rate.  regime : a key of REGIMES.  seed : for data, labels and weights.  control : one of CONTROLS, or "".
+    body : "dense", or the read-out of sequence convolutions, "flatten" or "pool".  fraction : learning rate / critical
+    rate.  regime : a key of REGIMES.  seed : the seed of data, labels and weights.  control : one of CONTROLS, or "".
     """
 
     depth: int
@@ -101,7 +101,7 @@ class Draw:
         return not isinstance(self.phi, KINKED)
 
     def rate(self, width: int) -> float:
-        """Return the unit of the rate at this width: 1/n in standard parametrization without NO_WIDTH, otherwise 1."""
+        """Return the unit of the learning rate: 1/n in standard parametrization without NO_WIDTH, otherwise 1."""
         return 1 / width if self.regime == "standard" and self.control != NO_WIDTH else 1.0
 
     def widths(self, widths: Sequence[int]) -> list[int]:
@@ -129,7 +129,7 @@ class Draw:
 
 
 def drawn(choose: Callable[[Sequence[Any]], Any], control: str = "") -> Draw:
-    """Return a draw whose fields are `choose(options)`.   choose : as returned by `by`, or from hypothesis.
+    """Return a draw, with every field from `choose(options)`.   choose : a function, e.g. from `by` or hypothesis.
 
     >>> print(drawn(by(np.random.default_rng(1))))
     2 Sin(1, 1, 0) pool residual, w 1.00, NTK; cross-entropy, N 4, 40 steps at 0.1
@@ -170,7 +170,7 @@ def record(control: str, draw: int, *, seed: int = 0, widths: Sequence[int] = WI
 def gate(draw: Draw, widths: Sequence[int] = WIDTHS) -> dict[str, Any]:
     """Train up to ROUNDS rounds of networks, until the test on the wider half of the widths decides; return a record.
 
-    The law is also rejected if one of JUDGED falls more slowly than n^-1/2, or if J' is off by more than BACKWARD.
+    The law is also rejected if one of `JUDGED` falls more slowly than n^-1/2, or if the error of J' exceeds BACKWARD.
     """
     sizes, wider, rng = draw.widths(widths), len(widths) // 2, np.random.default_rng([draw.seed, 1])
     lr, k = draw.fraction * critical_rate(draw, sizes, rng), analytic_kernel(draw, sizes[0])
@@ -200,9 +200,9 @@ BACKWARD = 1e-4
 
 
 def backward(draw: Draw, width: int, rng: np.random.Generator, step: float = 1e-6) -> dict[str, float]:
-    """Return {tensor: relative error of (J' u) d, compared with u' (f(theta + h d) - f(theta - h d)) / 2h}, d in it.
+    """Return {tensor: relative error of (J' u) d, compared with u' (f(theta + h d) - f(theta - h d)) / 2h}.
 
-    u, d : random, with |d| = 1 so that no pre-activation moves far.  The median over three d is used because one d can
+    u, d : random, |d| = 1, so that no pre-activation changes much.  The median over three d is used because one d can
     cross a kink of phi.  The error of a tensor is 1/2 if its gradient is halved, and 1 if its gradient is omitted.
     """
     net, (x, _, _) = draw.network(width), draw.data()

@@ -61,8 +61,8 @@ def ensemble_size(widths: Sequence[int]) -> tuple[int, int]:
 class Trained:
     """Many trained networks of one width, for the figures.
 
-    f : (T, E, A) after steps : (T,).  mean, sd : (STEPS + 1, A), from eqs. (14) and (15), after 0 ... STEPS steps.
-    last_layer : the mean if only the last layer is trained.
+    f : (T, E, A), outputs after steps : (T,).  mean, sd : (STEPS + 1, A), from eqs. (14) and (15), after 0 ... STEPS
+    steps.   last_layer : the mean if only the last layer is trained.
     """
 
     width: int
@@ -201,7 +201,7 @@ def _study(bench: _Bench, count: dict[int, int], claims: Sequence[Claim], critic
 
 
 def _learning_rate(bench: _Bench, ntk: Host, stages: Sequence[tuple[int, int, int]]) -> float:
-    """Return LR times the analytic kernel's stability bound or, if less, 0.8 times the least bound of narrow networks.
+    """Return LR times the analytic kernel's stability bound, or 0.8 times narrow networks' smallest bound if less.
 
     stages : (width, members, role) of all networks.  Some networks of width <= 128 would diverge at the first rate.
     """
@@ -237,7 +237,7 @@ def score(run: Trajectory, expected: Ensemble, critical: float) -> list[Score]:
 
 @dataclass(frozen=True, eq=False)
 class _Bench:
-    """Create and train networks with one activation.   advance : a function that is called with the work done."""
+    """Create and train networks with one activation.   advance : a function called with the amount of work done."""
 
     activation: str
     depth: int

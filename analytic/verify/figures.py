@@ -65,7 +65,7 @@ def exponent_figure(activation: str, rows: list[JudgedClaim]) -> Any:
 
 
 def _series(axis: Any, row: JudgedClaim, colour: str, marker: str) -> None:
-    """Draw one claim: points with error bars, the fit with its band, and a line with the theory's slope."""
+    """Plot one claim: points with error bars, the fit with its band, and a line with the theory's slope."""
     widths = np.array(row.widths, dtype=np.float64)
     logs = [np.log(v) for v in row.values]
     mean = np.exp([v.mean() for v in logs])

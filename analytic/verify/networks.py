@@ -1,7 +1,7 @@
 """Train networks of one width, and measure their kernels and their distance from the theory.
 
-Networks use float32, as in practice; all measurements use float64 on the host.  Rounding causes relative changes of the
-measured errors of 1e-5, or up to 2e-2 if a ReLU unit switches a step early.  Both are far below the errors' scatter.
+Networks use float32, as in practice; all measurements use float64 on the host.  Rounding changes the measured errors by
+a relative 1e-5, or by up to 2e-2 if a ReLU unit switches a step early.  Both are far below the errors' scatter.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ DTYPE = np.float32
 class Trajectory:
     """Measurements of networks of one width during training, on all A points, of which the training set comes first.
 
-    f : (T, E, A) after steps : (T,).  ntk0, ntk : (E, A, A) at the start and at the end.  nngp0 : (E, A, A), the
-    kernel of the last hidden layer's initial pre-activations.  movement : {tensor: (E,)}, |W - W_0| / |W_0|.
+    f : (T, E, A), outputs after steps : (T,).  ntk0, ntk : (E, A, A) at the start and at the end.  nngp0 : (E, A, A),
+    the kernel of the last hidden layer's initial pre-activations.  movement : {tensor: (E,)}, |W - W_0| / |W_0|.
     """
 
     steps: Host
@@ -61,7 +61,7 @@ def trained_networks(
 ) -> Trajectory:
     """Draw `members` networks and train them together by full-batch descent on L = 1/(2N) sum (f - y)^2.
 
-    xp : array library for training.  every : steps between snapshots.  advance : called with each new share of work.
+    xp : array library for training.  every : steps between snapshots.  advance : called with each share of work done.
     """
     x, y, points = (to_library(a.astype(DTYPE), xp) for a in (problem.x, problem.y, problem.points))
     trunk, parts = hidden_part(net), []

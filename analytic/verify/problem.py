@@ -39,14 +39,14 @@ KINKED = (s.ReLU, s.LeakyReLU, s.Abs)
 
 
 def network_spec(activation: str, width: int, depth: int) -> s.Sequential:
-    """Build `depth` hidden layers of `width` units and one output."""
+    """Return the spec of a network with `depth` hidden layers of `width` units and one output."""
     phi, w_std = ACTIVATIONS[activation]
     return zoo.mlp(depth, width, 1, activation=phi, w_std=w_std, b_std=B_STD)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Problem:
-    """Training set x : (N, d), y : (N, 1), test inputs x_test : (M, d), and line : (N_LINE, d), an arc between two.
+    """Training set x : (N, d), y : (N, 1); test inputs x_test : (M, d); line : (N_LINE, d), an arc between two of them.
 
     name, labels, attribution : descriptions of the data for the report.
     """
