@@ -1,4 +1,4 @@
-"""Run the tasks of this checkout, one command each.  Python 3.11 or newer suffices; no other installation is needed.
+"""Run the tasks of this checkout, each by one command.  Python 3.11 or newer suffices; no other installation is needed.
 
     python3 make.py verify [options]    compare finite networks with infinite-width theory, on real digits
     python3 make.py test [options]      run the tests (options go to pytest: -k name, -x, ...)
@@ -26,10 +26,10 @@ Later runs reuse .venv, and update it if the requirements in pyproject.toml or c
 installed outside the checkout, so an externally managed Python (PEP 668) is fine.  If Python lacks ensurepip, pip
 installs virtualenv into .bootstrap, and virtualenv makes the environment.  pip's own settings (mirrors, proxies) apply.
 
-.venv contains the versions in constraints.txt.  With these versions, tests fail on warnings.  With other versions,
-warnings are only reported, because deprecations in a library are not this checkout's fault.  `lowest` and `newest` use
-other versions (in .venv-lowest and .venv-newest).  The other commands also do so if constraints.txt does not cover this
-version of Python, or if pip's index lacks one of the pinned versions.
+.venv contains the package versions in constraints.txt.  With these versions, tests fail on warnings.  With other
+versions, warnings are only reported, because deprecations in a library are not this checkout's fault.  `lowest` and
+`newest` use other versions (in .venv-lowest and .venv-newest).  The other commands also do so if constraints.txt does
+not cover this version of Python, or if pip's index lacks one of the pinned versions.
 """
 
 # Use only old syntax here. Old versions of Python must parse this file to report that they are too old.
@@ -95,13 +95,13 @@ LITTER = (".pytest_cache", ".mypy_cache", ".ruff_cache", "build", "dist", "site"
 
 
 class Failed(Exception):
-    """Raised if an environment cannot be made. The message says what to do."""
+    """Raised if a virtual environment cannot be made. The message says what to do."""
 
 
 def environment() -> Dict[str, str]:
     """Return the environment variables for child processes, without those that make Python look outside .venv.
 
-    Child processes always write bytecode, so that the hundreds that the tests start do not compile all modules.
+    Python then always writes bytecode, so the hundreds of processes that tests start need not compile all modules.
     """
     drop = ["PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__"]
     drop.append("PYTHONDONTWRITEBYTECODE")
@@ -111,7 +111,7 @@ def environment() -> Dict[str, str]:
 
 
 def call(command: List[str], quiet: bool = False, here: bool = False) -> int:
-    """Run a command in the checkout, or in the caller's folder if `here`. Return its status (127: it cannot start)."""
+    """Run a command in the checkout, or in the caller's folder if `here`. Return its status (127: it did not start)."""
     pipe = subprocess.DEVNULL if quiet else None
     try:
         return subprocess.call(command, cwd=None if here else str(ROOT), env=environment(), stdout=pipe, stderr=pipe)
@@ -130,7 +130,7 @@ def venv_python(versions: str = "pinned") -> str:
 
 
 def find_python(unfit: str = "sys.version_info < {0!r}".format(OLDEST)) -> str:
-    """Return the path of a Python, in .venv or on the PATH, that runs and for which the expression `unfit` is false."""
+    """Return the path of a Python, in .venv or on the PATH, that runs and in which the expression `unfit` is false."""
     names = ["python3.13", "python3.12", "python3.14", "python3.11", "python3", "python"]
     candidates = [venv_python()] + [found for found in map(shutil.which, names) if found]
     for python in candidates:
@@ -172,7 +172,7 @@ def lower_bounds(extras: List[str]) -> str:
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """Hold a lock, so that processes install one at a time (except on Windows). Killing a process releases its lock."""
+    """Hold a lock, so that processes install one at a time (except on Windows). A killed process releases its lock."""
     with open(str(ROOT / ".venv.lock"), "w") as lock:
         try:
             import fcntl

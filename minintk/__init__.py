@@ -9,7 +9,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # _
 
 
 def other_analytic(home: Path = Path(__file__).parents[1]) -> str | None:
-    """Return an error message if the package `analytic` next to minintk is not the shipped one, else None.
+    """Return an error message if the package `analytic` beside minintk is not the one shipped with it, else None.
 
     Another package named `analytic` can overwrite analytic/__init__.py.  Uninstalling that package deletes the file.
 

@@ -83,7 +83,7 @@ def to_host(a: Array | float) -> np.ndarray[Any, Any]:
 
 
 def own(a: Array) -> Array:
-    """Return a copy of `a` that stays the same if the caller overwrites `a`.
+    """Return a copy of `a` that does not change if the caller overwrites `a`.
 
     >>> a = np.zeros(2)
     >>> b = own(a)
@@ -100,7 +100,7 @@ def to_library(a: Array, xp: Any) -> Array:
 
 
 def device_namespace(device: str) -> Any:
-    """Return the namespace for ``"cpu"`` or ``"gpu"``.  Raise RuntimeError, with a remedy, if no GPU can be used."""
+    """Return the namespace for ``"cpu"`` or ``"gpu"``.  Raise RuntimeError, with advice, if no GPU can be used."""
     if device == "cpu":
         return array_namespace(np.empty(0))
     if device != "gpu":
@@ -115,7 +115,7 @@ def device_namespace(device: str) -> Any:
 
 
 def _gpu_remedy(error: Exception) -> str:
-    """Return advice on the missing part: a Python package, one of CUDA's libraries, or a GPU and its driver."""
+    """Return advice on the part that is missing: a Python package, CUDA's libraries, or a GPU and its driver."""
     extras = "pip install 'minintk[gpu]' (a driver for CUDA 12) or 'minintk[gpu13]' (CUDA 13)"
     if isinstance(error, ModuleNotFoundError):
         package = str(error.name).partition(".")[0]
@@ -128,7 +128,7 @@ def _gpu_remedy(error: Exception) -> str:
 def available_memory(xp: Any) -> int:
     """Return the number of bytes still available for arrays of `xp`, or 2**62 if the system does not report it.
 
-    For host arrays, control-group limits are respected.  For the current GPU, CuPy's memory limit is respected.
+    For host arrays, the limits of control groups are respected; for the current GPU, CuPy's memory limit.
     """
     if library(xp) == "cupy":
         free, _total = import_module("cupy").cuda.runtime.memGetInfo()
@@ -139,7 +139,7 @@ def available_memory(xp: Any) -> int:
 
 
 def free_host_memory(meminfo: str | Path = "/proc/meminfo") -> int:
-    """Return this machine's free memory in bytes, or its total memory (macOS), or 2**62 if neither is known."""
+    """Return this machine's free memory in bytes, or its total memory on macOS, or 2**62 if neither is known."""
     try:
         fields = dict(line.split(":") for line in Path(meminfo).read_text(encoding="ascii").splitlines())
         return 1024 * int(fields["MemAvailable"].split()[0])
@@ -211,7 +211,7 @@ def control_groups(root: str, controller: str) -> list[tuple[str, Path]]:
 
 
 def read_number(path: Path, name: str | None = None) -> int | None:
-    """Return the number in a file, or in its line that begins with `name`; None for "max" or a missing file."""
+    """Return the number in a file, or in its line that begins with `name`; None for "max" or a missing entry."""
     text = text_of(path)
     try:
         return int(dict(line.split() for line in text.splitlines())[name] if name else text)

@@ -1,4 +1,4 @@
-"""Count the threads to use, given this process's CPU affinity, its CPU quota and OMP_NUM_THREADS."""
+"""Determine how many threads to use from this process's CPU affinity, its CPU quota and OMP_NUM_THREADS."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def threads_asked() -> int:
 def cores_granted(root: str = "/") -> int:
     """Return the number of whole cores (at least 1) that control groups (containers, SLURM) allow; 2**30 if unlimited.
 
-    If more threads run, the system stops all of them for part of each period.  root : the file system's root.
+    If more threads run, the system suspends all of them for part of each period.  root : the file system's root.
     """
     granted = 2**30
     for kind, group in control_groups(root, "cpu"):

@@ -1,4 +1,4 @@
-"""Import satellites when they are first needed.  A satellite is a set of folders that the core does not need.
+"""Import each satellite when it is first needed.  A satellite is a set of folders that the core does not need.
 
     networks     faster layers for networks                  minintk/fast
     kernels      faster loops for the kernel recursion       analytic/fast

@@ -22,10 +22,10 @@ def cache_slices(a: Array) -> list[slice]:
 
 @contextmanager
 def short_rows() -> Iterator[None]:
-    """Speed up NumPy's ufuncs on rows of a few hundred numbers, in this context and in the current thread.
+    """Speed up NumPy's ufuncs on rows of a few hundred elements, in this context and in the current thread.
 
-    NumPy copies rows shorter than its buffer of 8192 numbers into the buffer and back, which triples the work.  Inside
-    the context, the buffer has room for only 256 numbers.
+    NumPy copies rows shorter than its buffer of 8192 elements into the buffer and back, which triples the work.  Inside
+    the context, the buffer has room for only 256 elements.
     """
     before = np.setbufsize(256)
     try:

@@ -1,7 +1,7 @@
 """Test the laws that every model obeys, for the layers and models of this package and for your own.
 
 Each `check_...(model, theta, x, rng)` takes a model, parameters theta : (P,) or (E, P), a batch x : (N, *input_shape)
-and a numpy.random.Generator that draws directions.  If it fails, its AssertionError gives the law, both values and the
+and a numpy.random.Generator that draws directions.  If it fails, its AssertionError states the law, both values and the
 tolerance.  `check_layer` checks every law for one layer at several positions in small networks.
 
 The tolerances are derived from rounding errors.  Let eps be the spacing of floating-point numbers at 1, and m = 4 (sum
@@ -209,7 +209,7 @@ def check_ensemble(model: Model, theta: Array, x: Array, rng: np.random.Generato
 
 
 def check_blocks(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
-    """Check that ntk and ntk_full under memory bounds from 2^24 bytes down equal the kernels from the full J."""
+    """Check that ntk and ntk_full under memory limits of 2^24 bytes or less equal the kernels from the full J."""
     _, J = model.linearize(theta, x)
     m, largest = roundings(model, theta, x), float(_norm(_rows(J)).max()) ** 2
     other = x[::-1][: (x.shape[0] + 1) // 2]
@@ -232,7 +232,7 @@ def check_float32(model: Model, theta: Array, x: Array, rng: np.random.Generator
     """Check that f, J v, J' u and the kernel are float32 for float32 inputs, and equal those in float64 up to rounding.
 
     The model must accept both dtypes, as a Network does.  The tolerance is m eps times (size of the terms + response to
-    a relative change of theta).  The response is estimated as the largest over four random changes of size 2^-12.
+    a relative change of theta).  The response is the largest over four random relative changes of size 2^-12.
     """
     small = np.float32
     xp = array_namespace(theta, x)
@@ -279,7 +279,7 @@ def _terms(model: Model, theta: Array, x: Array) -> float:
 
 
 def _normal(rng: np.random.Generator, shape: Sequence[int], like: Array) -> Array:
-    """Draw normal numbers on the host and return them as an array of the library and dtype of `like`."""
+    """Draw values from N(0, 1) on the host and return an array of the library and dtype of `like`."""
     return to_library(rng.standard_normal(tuple(shape)).astype(str(like.dtype)), array_namespace(like))
 
 
@@ -299,7 +299,7 @@ def _rows(J: Jacobian) -> Host:
 def check_layer(layer: s.Layer, shape: Sequence[int], parametrization: Parametrization | None = None) -> None:
     """Check every law for small networks with this layer first, in the middle and last, and in a residual branch.
 
-    shape : of one example, ``(d,)``, ``(L, C)`` or ``(H, W, C)``.  A layer that changes it is not put in a branch.  The
+    shape : an example's shape, ``(d,)``, ``(L, C)`` or ``(H, W, C)``.  The branch is omitted if it changes.  The
     AssertionError gives the broken law and the findings of `minintk.grade.diagnose_layer`: the wrong map and its error.
 
     >>> import minintk as mn

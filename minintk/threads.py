@@ -1,4 +1,4 @@
-"""Share independent pieces of work among threads, while BLAS is limited to one thread.
+"""Divide independent tasks among threads, while BLAS is limited to one thread.
 
 NumPy's ufuncs and BLAS release the interpreter lock, so threads use all cores.  More BLAS threads would oversubscribe
 the cores.  Pieces depend only on the work's size, and sums over pieces keep their order for any number of threads.
@@ -58,7 +58,7 @@ class _Job:
         self.entered, self.left, self.bell = deque[None](), deque[None](), SimpleQueue[None]()
 
     def take(self) -> None:
-        """Work on items until none is left.  An error is recorded, and discards the remaining items."""
+        """Work on items until none is left.  After an error, record it and discard the remaining items."""
         i = -1
         try:
             for i in self.places:
@@ -243,7 +243,7 @@ def _leave(key: int) -> None:
 
 
 def _forked() -> None:
-    """Reset the pool in the child of a fork.  Pool threads, and others that limit BLAS, exist only in the parent."""
+    """Reset the pool in a forked child process.  Pool threads, and others that limit BLAS, exist only in the parent."""
     global _pool
     _pool = _Pool()
     _own.__dict__.clear()

@@ -1,4 +1,4 @@
-"""Define the sizes at which fast paths begin and end, as measured on two cores with AVX-512.
+"""Define the problem sizes at which fast paths begin and end, as measured on two cores with AVX-512.
 
 A thread pays off from about 0.5 ms of work, so `cut` divides only work that takes at least twice as long.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass
 class Thresholds:
-    """Thresholds, mostly in multiplications, array elements or bytes.  The comments give the units."""
+    """Thresholds, mostly in multiplications, array elements or bytes.  The comments state the units."""
 
     plain: int = 2**18  # multiplications of a batch below which plain layers run, with BLAS's own threads
     products: int = 2**24  # multiplications in a piece of one or several matrix products

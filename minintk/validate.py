@@ -11,7 +11,7 @@ from minintk.arrays import to_host
 
 
 def real(value: Any) -> float:
-    """Return the value as a Python float, or NaN if it is not a real number (such as True, "2", 1j or an array).
+    """Return the value as a Python float, or NaN for anything but a real number (e.g. for True, "2", 1j or an array).
 
     >>> real(np.float32(0.5)), real(True), real([1.0])
     (0.5, nan, nan)
@@ -91,7 +91,7 @@ def precision(dtype: Any) -> np.dtype[Any]:
 
 
 def generator(rng: Any) -> np.random.Generator:
-    """Return `rng` itself, or numpy.random.default_rng(0) for None.  Raise TypeError for other types, such as seeds.
+    """Return `rng` itself, or numpy.random.default_rng(0) for None.  Raise TypeError for other values, such as seeds.
 
     >>> isinstance(generator(None), np.random.Generator)
     True

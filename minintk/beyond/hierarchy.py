@@ -56,7 +56,7 @@ def hierarchy(
 
     net : any model with an expansion, e.g. `Network` or `Centred`.   theta0 : ([E], P).   y : (N, C).
     x : (M, *input_shape), all points, starting with the N training points.
-    order : 2 freezes Theta, as in `Linearized`; 3 freezes O3; 4 freezes O4.   loss : a smooth loss, so not `Hinge`.
+    order : 2 freezes Theta, as in `Linearized`; 3 freezes O3; 4 freezes O4.   loss : a smooth loss (not `Hinge`).
     times : t = lr x steps, as for `flow`.   A moment contains the hierarchy's outputs f : ([E], M, C) and tangent
     kernel : ([E], M, C, M, C), which includes the parametrization's learning-rate scales.  Its theta is None.
 
@@ -65,7 +65,7 @@ def hierarchy(
 
     A time derivative requires one expansion of the network for order 3 and three for order 4, each with C cotangents.
     memory : bytes to use, by default half the free memory.  The required memory grows with (M C)^2 and P.  For ReLU and
-    max-pooling, the derivatives are those of the smooth piece of f around theta0.  In training, about sqrt(n) of n
+    max-pooling, the derivatives are those of the smooth piece of f around theta0.  During training, about sqrt(n) of n
     units cross their kinks.  Each such unit changes the kernel by about 1/n with random sign, so the total change is
     about n^-3/4.  This change exceeds the effect of O3 and O4, so orders 3 and 4 are no more accurate than order 2.
 
@@ -109,7 +109,7 @@ def _moments(system: Hierarchy, y: Array, settings: FlowSettings) -> Iterator[Mo
 
 
 class Hierarchy:
-    """The `System` with the state z = (f, s, Xi), ([E], M C + N C + (M C)^2).   Below order 4, Xi is omitted."""
+    """The `System` with the state z = (f, s, Xi), ([E], M C + N C + (M C)^2).   For orders below 4, Xi is omitted."""
 
     ndims: ClassVar[int] = 1
 

@@ -107,7 +107,7 @@ def orthogonalised(G: Array) -> Array:
 
     Newton-Schulz steps start from X = G / c with c >= |G|.  The factor a suits singular values in [low, 1] (Chen, Chow
     2014).  Sweeps from low = SWEEP to 1 repeat until |X X'X - X|_F <= tol = TOLERANCE.  Then every singular value is
-    within tol / 2 of 1 or within tol of 0.  If this fails, eight steps of another kind move the values to 0 or 1.
+    within tol / 2 of 1 or within tol of 0.  If this fails, eight steps of another iteration move values to 0 or 1.
     Singular values of G below about 1e-5 |G| in float32, or 1e-13 |G| in float64, can be rounding errors and become 0.
 
     >>> import numpy as np

@@ -1,4 +1,4 @@
-"""Load data sets: the package's digits and sentences, MNIST, CIFAR-10, and generated points.
+"""Load data sets: the packaged digits and sentences, MNIST, CIFAR-10, and random points.
 
 Reading order:
 

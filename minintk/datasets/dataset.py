@@ -24,12 +24,12 @@ class Dataset:
 
     raw : (N, d), (N, L, C) or (N, H, W, C), either floats or bytes.  Bytes represent raw / 255.
     labels : (N,), whole numbers.  Example i belongs to classes[labels[i]].
-    classes : the names of the classes, by default "0", "1", ..., at most a million.
+    classes : the names of the classes, by default "0", "1", ...; at most a million classes.
     image_shape : (H, W, C) if the examples are images, even if they are stored flat.
     dtype : the dtype of `x` if raw contains bytes, otherwise the dtype of raw.
 
-    `raw` is read during use and not copied, so it can be a file mapped by `numpy.memmap`.  So can `labels` in int64.
-    Raises TypeError or ValueError if the arrays do not match each other or contain NaN or infinity.
+    `raw` is read during use and not copied, so it can be a file mapped by `numpy.memmap`.  The same holds for `labels`
+    in int64.  Raises TypeError or ValueError if the arrays do not match each other or contain NaN or infinity.
 
     >>> data = Dataset(np.eye(3), np.array([0, 1, 1]), classes=("cat", "dog"))
     >>> data
@@ -160,7 +160,7 @@ class Dataset:
         return replace(self, raw=shift(self.images().raw, shift.draw(len(self), rng)).reshape(self.raw.shape))
 
     def standardise(self, *, fit: Dataset | None = None) -> Dataset:
-        """Return the data set of (x - mean) / std, with one mean and std per channel of an image, or per feature.
+        """Return the data set with x replaced by (x - mean) / std, with mean and std per image channel or per feature.
 
         fit : the training set, whose mean and std are used; by default this data set.  Raises ValueError if a std is 0.
 
@@ -181,7 +181,7 @@ class Dataset:
         return replace(self, raw=x.reshape(self.raw.shape))
 
     def pca(self, k: int, *, fit: Dataset | None = None) -> Dataset:
-        """Return the data set of (x - mean) V : (N, k), the first k principal components, scaled to unit variance.
+        """Return the data set of the first k principal components, (x - mean) V : (N, k), scaled to unit variance.
 
         fit : the training set before its own `pca`, which determines mean, V and variances (1/N sum); by default this
         data set.  In each component, the loading of largest magnitude is positive.  Geiger et al. 2020 use k = 10.
@@ -209,7 +209,7 @@ class Dataset:
         return replace(self, raw=x.astype(self.dtype, copy=False), image_shape=None)
 
     def on_sphere(self) -> Dataset:
-        """Return the data set of sqrt(d) x / |x|, so that x x' / d has a unit diagonal.  Raise ValueError for x = 0.
+        """Return the data set scaled to |x|^2 = d, so that x x' / d has a unit diagonal.  Raise ValueError for x = 0.
 
         >>> from minintk.datasets import digits
         >>> x = digits().on_sphere().x

@@ -1,4 +1,4 @@
-"""Load the digits and sentences in this package, and draw random points on a sphere or a cube."""
+"""Load the digits and sentences shipped with this package, and draw random points on a sphere or a cube."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def sphere(n: int, d: int, rng: np.random.Generator) -> Array:
 
 
 def cube(n: int, d: int, rng: np.random.Generator) -> Array:
-    """Draw x : (n, d), uniform and independent corners of the cube {-1, +1}^d, with |x|^2 = d.  Corners can repeat.
+    """Draw x : (n, d), independent uniform corners of the cube {-1, +1}^d, with |x|^2 = d.  Corners can repeat.
 
     >>> np.unique(cube(20, 3, np.random.default_rng(0))).tolist()
     [-1.0, 1.0]

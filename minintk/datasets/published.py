@@ -43,7 +43,7 @@ def named_folder(folder: str | os.PathLike[str] | None) -> Path | None:
 
 
 def find(folder: Path, inside: Sequence[str], names: Sequence[str]) -> Path:
-    """Find a file with one of these names in `folder` or its subfolders `inside`, or raise FileNotFoundError."""
+    """Return a file with one of these names in `folder` or its subfolders `inside`, or raise FileNotFoundError."""
     places = [folder / place / name for place in ("", *inside) for name in names]
     if found := next((path for path in places if path.is_file()), None):
         return found
@@ -143,9 +143,9 @@ def cifar10(
 ) -> Dataset:
     """Load CIFAR-10's training or test images, x : (N, 3072) in [0, 1], channels last: ``.images()`` is (N, 32, 32, 3).
 
-    folder : a folder that contains the batches or has them in its subfolder ``cifar-10-batches-py``.  The default is
+    folder : a folder that contains the batches, directly or in its subfolder ``cifar-10-batches-py``.  The default is
         $MININTK_DATA.  If neither is given, the files are downloaded (170 MB, requires the extra ``data``).  If some of
-        the five training batches are missing, the others are read, and `name` gives their number.
+        the five training batches are missing, the others are read, and `name` tells how many.
     dtype : the dtype of `x`.  The images are stored as bytes until `x` is accessed.
 
     Raises FileNotFoundError if the folder has no batches, and ValueError for damaged or unsafe files.

@@ -1,4 +1,4 @@
-"""Measure networks and their kernels, for one network or an ensemble, on NumPy or CuPy.
+"""Measure properties of networks and their kernels, for one network or an ensemble, with NumPy or CuPy.
 
 The files are independent, except that kernel_over_time uses kernels, and weight_norms uses layer_io:
 

@@ -51,8 +51,8 @@ def kappa(
     """Compute kappa = |f - y| |D^2 f| / |D f|^2 at theta : (P,) on x : (N, *input_shape).
 
     y : (N, C).  If y is None, |f - y| is set to 1.  ARPACK computes |D f| from J S J'.  For |D^2 f|, u . D^2 f[v, w]
-    is maximised over u, v and w in turn, `steps` times, from `starts` fixed starting points.  The largest value found
-    is used, which can be less than |D^2 f|.  scales : S by tensor, as for `mn.ntk`, by default the parametrization's
+    is maximised over u, v and w in turn, `steps` times, from each of `starts` fixed points.  The largest value found is
+    used, which can be less than |D^2 f|.  scales : S by tensor, as for `mn.ntk`, by default the parametrization's
     scales.  Raises ValueError or TypeError for invalid arguments, ValueError if J is zero, FloatingPointError if J S J'
     overflows, and UnsupportedLayer for a model without an expansion.
 
@@ -234,7 +234,7 @@ def _scales(model: Model, theta: Array, scales: Mapping[str, float] | None) -> A
 
 
 def _pulled(J: Jacobian, u: Array) -> Array:
-    """Return J' u : (P,).  The result can overflow, which `_largest_eigenvalue` checks."""
+    """Return J' u : (P,).  The result can overflow; `_largest_eigenvalue` checks this."""
     out = array_namespace(u).full((J.size,), float("nan"), dtype=u.dtype)  # NaN remains if a layer writes nothing
     J.pull(u, out)
     return out

@@ -17,7 +17,7 @@ from minintk.validate import whole
 
 @dataclass(frozen=True, eq=False, repr=False)
 class KernelPath:
-    """The kernel Theta_t at S times, compared with the initial kernel Theta_0.  All arrays are on the host.
+    """Measures of the kernel Theta_t at S times, some relative to Theta_0.  All arrays are on the host.
 
     t : (S,).  movement : |Theta_t - Theta_0| / |Theta_0|.  alignment : centred alignment with y y', at most 1.  share :
     {layer: its fraction of the kernel's trace}.  effective_rank : between 1 and N.  eigenvalues : the k largest,
@@ -44,7 +44,7 @@ def kernel_over_time(model: Model, run: Iterable[Any], x: Array, y: Array, *, k:
     run : snapshots of `mn.train` or moments of `mn.flow`, with theta : ([E], P).  The first of them defines
     Theta_0.  If the model's anchor moves, each snapshot's model is used.  k : the number of eigenvectors, at most N.
 
-    For each time, the function computes a kernel per layer with weights and decomposes an N x N matrix twice.  Use
+    For each time, the function computes one kernel per layer with weights and decomposes two N x N matrices.  Use
     a few hundred examples, and snapshots at increasing intervals.  Raises TypeError for a run without theta, ValueError
     for an empty run, and the same exceptions as `ntk` and `target_alignment`.
 

@@ -38,8 +38,8 @@ def kernel_movement(model: Model, theta0: Array, theta: Array, x: Array) -> Arra
     """Return the relative movement of the NTK on x, |Theta(theta) - Theta(theta0)|_F / |Theta(theta0)|_F; () or (E,).
 
     theta0, theta : (P,) or (E, P).  For smooth activations, Lee et al. 2019 (eq. 17) prove that the movement
-    is O(n^-1/2) in the width n.  The actual order is n^-1.  For ReLU, measurements give about n^-3/4.  The kernel moves
-    more if the inputs have a small norm (see docs/lazy.md).
+    is O(n^-1/2) in the width n.  The actual order is n^-1.  For ReLU, measurements show an order of about n^-3/4.  The
+    kernel moves more if the inputs have a small norm (see docs/lazy.md).
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))

@@ -1,4 +1,4 @@
-"""Record the inputs and outputs of layers with weights, and of Residual and other layers whose branches have weights.
+"""Record the inputs and outputs of layers with weights, and of layers such as Residual whose branches have weights.
 
 Names follow the layout: "0.W" belongs to layer "0", and "2.branch.1.W" to layer "2.branch.1" inside the Residual "2".
 """
@@ -41,7 +41,7 @@ def trace(net: Network, theta: Array, x: Array) -> dict[str, Passage]:
 
 
 def _follow(layer: Bound, name: str, w: Weights, x: Array, found: dict[str, Passage]) -> Array:
-    """Return the layer's output.  Add the inputs and outputs of this layer and of the layers inside it to `found`."""
+    """Return the layer's output, and add the inputs and outputs of this layer and of its inner layers to `found`."""
     if isinstance(layer, BoundChain):
         for inner, child in _children(layer, name):
             x = _follow(child, inner, w, x, found)

@@ -98,7 +98,7 @@ def _ritz(alphas: list[Any], betas: list[Any]) -> np.ndarray[Any, Any]:
 
 
 def fixed_start(like: Array, shape: tuple[int, ...], lead: int = -2) -> Array:
-    """Return normal random numbers ([E], *shape), the same at every call and for every member."""
+    """Return normal random numbers ([E], *shape) that are the same at every call and for every member."""
     draw = np.random.default_rng(0).standard_normal(shape).astype(str(like.dtype))
     xp = array_namespace(like)
     return xp.asarray(xp.broadcast_to(to_library(draw, xp), (*like.shape[:lead], *shape)), copy=True)
@@ -196,9 +196,9 @@ def update_alignment(net: Network, theta0: Array, theta: Array, x: Array) -> dic
     """Return {weight name: |dW h| / (|dW| |h|)}, each () or (E,): 1 if the update acts on features with its full norm.
 
     theta, theta0 : ([E], P).  dW = W - W_0, and h : ([E], N, *before) is the layer's input at theta0.  |dW| is the
-    spectral norm, and |h| and |dW h| are root sums of squares over examples.  If h were independent of dW, a wide
-    layer would give about 1/sqrt(n).  Gradients align with the features that produce them, so the spectral norm is the
-    right measure (Yang, Simon, Bernstein 2023, section 3).  Raises ValueError if some W did not move or h is zero.
+    spectral norm, and |h| and |dW h| are root sums of squares over examples.  If h were independent of dW, a wide layer
+    would have about 1/sqrt(n).  Gradients align with the features that produce them, so the spectral norm is the right
+    measure (Yang, Simon, Bernstein 2023, section 3).  Raises ValueError if some W did not move or h is zero.
 
     >>> import minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(500), mn.Tanh(), mn.Dense(500), mn.Tanh(), mn.Dense(1)), (3,))

@@ -1,4 +1,4 @@
-"""Make other networks similar to the examined network, in their BatchNorms and in the size of their initial weights."""
+"""Match other networks to the examined network in their BatchNorms and in the size of their initial weights."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def restarted(net: Network, theta: Array, how: Parametrization, fresh: bool) -> 
     """Return the network in another parametrization, with initial weights of the same size as those of `net`.
 
     w_std and b_std are changed so that every tensor keeps its multiplier x std.  This std is that of `net.init` if it
-    drew theta (`fresh`), else theta's rms.  Raises ValueError if a layer lacks the needed scale.
+    drew theta (`fresh`), else theta's rms.  Raises ValueError if a layer lacks the w_std or b_std to be changed.
     """
     w = net.layout.unpack(theta)
     size = {t.name: t.row.multiplier * (t.row.std if fresh else rms(w[t.name])) for t in net.layout.tensors}

@@ -23,7 +23,7 @@ LOSSES = {"mse": mn.mse, "cross-entropy": mn.softmax_cross_entropy}
 
 
 def loaded(place: str, data: str, rng: np.random.Generator) -> tuple[Network, Any, Any, Any]:
-    """Return (net, theta, x, y) from FILE.py:NAME and data.  Lift modules, and draw theta if it is missing."""
+    """Load (net, theta, x, y) from FILE.py:NAME and data.  Lift torch modules, and draw theta if it is missing."""
     file, colon, name = place.rpartition(":")
     path = Path(file).expanduser()
     if not colon or not path.is_file():

@@ -1,4 +1,4 @@
-"""Examine a network: its training regime, stable rates, movement in training, and the width at which it is lazy."""
+"""Examine a network: its training regime, stable rates, movement during training, and the width at which it is lazy."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def examine(
     float32.  loss : a loss with a `hessian`.  lr : the rate to examine, by default a quarter of the largest stable rate
     of each network.  steps : steps per run, by default 200, or fewer if they are expensive.  examples : the number to
     draw, by default at most 256.  replicates : the number of runs, including yours, at least 3.  widths : True to also
-    train networks of other widths.  seconds : the CPU time to spend.  Parts that would exceed it are skipped and
-    noted; the regime needs none of them.  progress : called with a text before each part, first with a time estimate.
+    train networks of other widths.  seconds : the CPU time to spend.  Parts that would exceed it are skipped and noted;
+    the regime needs none of them.  progress : called with a text before each part, first with a time estimate.
 
     Raises TypeError for arguments of the wrong type (e.g. integer arrays), and ValueError for other invalid ones.
     See Lee et al. 2019, eq. 5 (linearisation); Chizat, Oyallon and Bach 2019 (lazy training).
@@ -157,9 +157,9 @@ def _costs(one: Problem) -> tuple[float, float, float]:
 def _afforded(
     seconds: float, rate: float, kernel: float, steps: int, least: int, runs: float, widths: float
 ) -> tuple[int, int, int, bool, float]:
-    """Choose (steps, points, runs with Hessians, True if other widths fit too, total seconds) for the budget `seconds`.
+    """Return (steps, points, runs with Hessians, True if other widths fit too, total seconds) for the budget `seconds`.
 
-    rate, kernel : seconds for a stable rate and for a kernel.  runs, widths : costs relative to the first run.
+    rate, kernel : seconds to compute a stable rate and a kernel.  runs, widths : costs relative to the first run.
     """
     for points, curved in ((8, CURVED), (2, 0)):
         kernels = points + (runs - 1) * min(points, 3)

@@ -22,7 +22,7 @@ def figures(report: Any) -> Iterator[tuple[str, str, Any]]:
 
 
 def canvas(columns: int, height: float = 3.6, **shared: Any) -> tuple[Any, Any]:
-    """Return a Figure and its row of axes."""
+    """Return a Figure and its axes, which form one row."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(4.6 * columns, height), layout="constrained")
@@ -30,7 +30,7 @@ def canvas(columns: int, height: float = 3.6, **shared: Any) -> tuple[Any, Any]:
 
 
 def run(report: Any) -> Any:
-    """Plot loss, distances and the largest stable rate against steps."""
+    """Plot the losses, the distances and the largest stable rate against steps."""
     found = report.run
     figure, (loss, gap, rate) = canvas(3)
     loss.semilogy(found.steps, found.loss, label="network")
@@ -61,7 +61,7 @@ def plain(axes: Any) -> None:
 
 
 def layers(report: Any) -> Any:
-    """Plot shares of the kernel and movements as bars, with the same row for each layer in all panels."""
+    """Plot each layer's share of the kernel and its movements as bars, with the same row for a layer in all panels."""
     names = list(report.signals)
     figure, panels = canvas(3, 1.3 + 0.2 * max(len(names), 4), sharey=True)
     keys = "share {}", "weights {}.W", "features {}"
@@ -77,7 +77,7 @@ def layers(report: Any) -> Any:
 
 
 def widths(report: Any) -> Any:
-    """Plot gaps against width with the fitted lines and the 5 % target."""
+    """Plot gaps against width, with the fitted lines and the target of 5 %."""
     laws = [(law, law.fit) for law in report.laws if law.fit is not None]
     figure, panels = canvas(len(laws))
     for axes, (law, fit) in zip(panels, laws, strict=True):

@@ -54,7 +54,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Finding:
-    """A problem: its kind, its description with numbers, and what to do about it."""
+    """A detected problem: its kind, its description with numbers, and advice."""
 
     kind: Kind
     text: str
@@ -62,9 +62,9 @@ class Finding:
 
 
 def interval(values: Sequence[float], drawn: bool) -> tuple[float, Ends]:
-    """Return the value and its 95 % interval from R replicates, the first of which is the network examined.
+    """Return the value and its 95 % interval from R replicates, the first of which is the examined network.
 
-    drawn : True if the others have other initial weights.  The value is then the mean, with standard error s / sqrt(R).
+    drawn : True if the others differ in initial weights.  The value is then the mean, with standard error s / sqrt(R).
     Otherwise, they are the same network on halves of the examples.  The value is then values[0], and s of the others is
     its standard error (delete-half jackknife; Shao, Wu 1989).  If all values are > 0, their logarithms are used.
     """

@@ -57,7 +57,7 @@ class Report:
 
     @property
     def advice(self) -> tuple[str, ...]:
-        """Return one sentence on what to do about each finding, and about the rate, the widths and the regime."""
+        """Return sentences of advice, one for each finding, and others about the rate, the widths and the regime."""
         found = [finding.advice for finding in self.findings]
         if (safe := self.statements.get("safe")) is not None and self.run is not None and self.run.rates.size:
             bound, start = min(safe.interval[0], float(self.run.rates.min())), self.statements["rate"].value
@@ -79,7 +79,7 @@ class Report:
         return rows
 
     def rows(self) -> list[Sequence[str]]:
-        """Return the columns `MEASURED` of every statement that is not about a single layer."""
+        """Return the columns `MEASURED` for every statement that is not about a single layer."""
         found = (s for key, s in self.statements.items() if not key.startswith(PARTS))
         return [(s.name, "diverged" if isnan(s.own) else s.text(s.own), str(s), s.how) for s in found]
 
@@ -133,7 +133,7 @@ class Report:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield the lines of a plain-text table with columns as wide as their widest cell; nothing if there are no rows."""
+    """Yield the lines of a plain-text table, each column as wide as its widest cell; nothing if there are no rows."""
     wide = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
     for row in (columns, *rows) if rows else ():
         yield "  ".join(f"{cell:<{n}}" for cell, n in zip(row, wide, strict=True)).rstrip()

@@ -1,4 +1,4 @@
-"""Train a network beside its own linearisation and measure how far they move apart.
+"""Train a network and its linearisation side by side, and measure how far apart they move.
 
     gap(t) = |f_t - f_lin,t| / max_s |f_lin,s - f_0|        on all examples and outputs; a run's gap is its maximum
 
@@ -101,7 +101,7 @@ def parted(problem: Problem, lr: float, steps: int) -> tuple[Run, list[Snapshot]
 def full_run(problem: Problem, lr: float, steps: int, start: float, *, points: int, hessian: bool) -> Run:
     """Train the network and its linearisation; measure the fields of `Run`, with kernels and rates at `points` steps.
 
-    start : the stable rate at the start.  hessian : False skips the sharpness.
+    start : the stable rate at initialisation.  hessian : False skips the sharpness.
     """
     run, snaps = parted(problem, lr, steps)
     if run.diverged:
@@ -122,7 +122,7 @@ def full_run(problem: Problem, lr: float, steps: int, start: float, *, points: i
 
 
 def moved_features(net: Network, theta0: Array, theta: Array, x: Array) -> dict[str, float]:
-    """Return |h_T - h_0| / |h_0| of the input of each layer with weights, except the first."""
+    """Return |h_T - h_0| / |h_0| for the input h of each layer with weights, except the first."""
     before, after = trace(net, theta0, x), trace(net, theta, x)
     pairs = {name: [to_host(seen[name].x).reshape(len(x), -1) for seen in (after, before)] for name in list(before)[1:]}
     return {name: float(relative_distance(a, b)) for name, (a, b) in pairs.items()}

@@ -1,4 +1,4 @@
-"""Measure the signals in each layer at the start, to find dead units and exploding or vanishing features.
+"""Measure the signals in each layer at initialisation, to find dead units and exploding or vanishing features.
 
 For each layer with weights, h is the output and x is the input.
 
@@ -34,7 +34,7 @@ def rms(a: Any) -> float:
 
 
 def signals(net: Network, theta: Array, x: Array) -> tuple[dict[str, Signal], float]:
-    """Return the signal of every layer with weights, and the number of multiplications per example in one pass."""
+    """Return {layer with weights: its signal}, and the number of multiplications per example in a forward pass."""
     inputs = {t.name for t in net.layout.tensors if t.role.place == "input"}
     found, work = dict[str, Signal](), 0.0
     for name, (before, after) in trace(net, theta, x).items():
@@ -49,7 +49,7 @@ def signals(net: Network, theta: Array, x: Array) -> tuple[dict[str, Signal], fl
 
 
 def apart(f: Array) -> float:
-    """Return |f - mean f| / |f| over examples: 0 if the outputs are equal for all examples."""
+    """Return |f - mean f| / |f|, with the mean over examples: 0 if the outputs are equal for all examples."""
     a = to_host(f).astype(np.float64)
     return float(np.linalg.norm(a - a.mean(axis=0)) / max(float(np.linalg.norm(a)), 1e-300))
 
@@ -61,7 +61,7 @@ def drawn(net: Network, theta: Array) -> bool:
 
 
 def uneven(x: Array) -> float:
-    """Return the largest standard deviation of a column, divided by the median of the nonzero ones; 1 for images."""
+    """Return the columns' largest standard deviation, divided by the median of the nonzero ones; 1 for images."""
     spread = to_host(x).astype(np.float64).std(axis=0)
     spread = spread[spread > 0]
     return float(spread.max() / np.median(spread)) if x.ndim == 2 and spread.size else 1.0

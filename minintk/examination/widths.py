@@ -29,7 +29,7 @@ TARGET, FACTOR = 0.05, 4.0
 def widened(spec: s.Layer, factor: float, sizes: list[int] | None = None, last: bool = True) -> Any:
     """Return the spec with `factor` times as many features and channels in all layers with weights except the last.
 
-    Sizes are rounded and at least 1.  Depthwise convolutions stay depthwise.  sizes : a list to which the original
+    Sizes are rounded and are at least 1.  Depthwise convolutions stay depthwise.  sizes : a list to which the original
     widths are appended.  last : True if no weights come after the spec.
     """
     if isinstance(spec, s.Sequential):
@@ -74,7 +74,7 @@ class WidthLaw:
 
     @property
     def answer(self) -> str:
-        """Return the width for 5 % with its interval, or "refused"."""
+        """Return the width for a gap of 5 % with its interval as text, or "refused"."""
         if self.needed is None:
             return "refused"
         text = "{} ({} to {})".format(*(f"{float(f'{n:.3g}'):.0f}" for n in (self.needed.value, *self.needed.interval)))

@@ -1,4 +1,4 @@
-"""Report problems of a network, from the signals at the start and from the training runs."""
+"""Report problems of a network that its initial signals and its training runs show."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ OUTPUT, UNEVEN = 3.0, 100.0
 
 
 def typical(values: Sequence[float]) -> str:
-    """Return the median of the values, and their range, as text."""
+    """Return the median and the range of the values as text."""
     return f"{np.median(values):.3g} ({min(values):.3g} to {max(values):.3g})"
 
 
 def at_start(problems: Sequence[Problem], seen: Sequence[Mapping[str, Signal]]) -> Iterator[Finding]:
-    """Yield findings from the signals at the start, which are judged by their medians over replicates."""
+    """Yield findings from the initial signals, which are judged by their medians over replicates."""
     bad: Kind = "badly scaled"
     first, names, outputs = problems[0], list(seen[0]), [one.net(one.theta, one.x) for one in problems]
     size, targets, dead = rms(first.x), rms(first.y), False

@@ -1,4 +1,4 @@
-"""Compile loops with Numba, and cache them on disk with a checksum of all bytes (`pip install minintk[fast]`).
+"""Compile loops with Numba, and cache them on disk, each with a checksum of key and code (`pip install minintk[fast]`).
 
 Numba does not verify its cache, so a damaged file causes obscure errors or a crash.  Here each compiled loop has its
 own file, [SHA-256 of (key, code)] [code].  A loop whose file does not match its checksum is compiled again.  The key
@@ -39,7 +39,7 @@ intrinsic: Any = typed_intrinsic  # its declared type has a wrong number of argu
 
 
 class CheckedFile(IndexDataCacheFile):
-    """Store one file per key, instead of Numba's index and numbered files."""
+    """A cache with one file per key, instead of Numba's index and numbered files."""
 
     def file(self, key: Any) -> tuple[Path, bytes]:
         """Return the path of the code for a key, and the key as bytes."""
@@ -106,7 +106,7 @@ def not_kept(reason: str) -> None:
 
 
 def compiled(f: Any, options: Any = NUMBA_OPTIONS) -> Any:
-    """Return f as a loop that is compiled for this machine whenever it is called with new argument types."""
+    """Return f as a loop that is compiled for this machine when it is first called with new argument types."""
     made = njit(nogil=True, **options)(f)
     try:
         made._cache = CheckedCache(f)

@@ -1,7 +1,7 @@
 """Compute convolutions on patches of several windows, a few examples at a time: y = P(x) V + c b,  V = m unroll(W)
 
 The map and its derivatives are those of `minintk.layers.conv`.  Patches (`minintk.fast.patches`) stay in a core's cache
-between the copy and the product.  Numba's loops need no patches.  The examples are divided among the cores.
+between the copy and the product.  Numba's loops do not form patches.  The examples are divided among the cores.
 
 jvp     dy = P(dx) V + m P(x) unroll(dW) + c db
 vjp     dW = m roll(P(x)' u),   db = c sum u,   dx = P'(u V')
@@ -240,7 +240,7 @@ def rows(at: slice, R: int) -> slice:
 
 @dataclass(frozen=True)
 class BlockedConv:
-    """A convolution on patches of several windows, which replaces `plain`."""
+    """A convolution on patches of several windows, which replaces the plain layer."""
 
     plain: BoundConv
     patches: Patches

@@ -26,7 +26,7 @@ def large(a: Array, b: Array) -> bool:
 
 
 def split(*jobs: Job) -> None:
-    """Compute all products with one dispatch to the other cores.  Split each along the longer side of its result."""
+    """Compute all products with one dispatch to the other cores; split each along the longer side of its result."""
 
     def work(item: tuple[Job, slice]) -> None:
         (a, b, out), at = item

@@ -49,7 +49,7 @@ class RectifiedJacobian(LayerJacobian):
         return centre(np.ascontiguousarray(back), S, self.x, self.mean, self.r * Q, self.r, 0.0)
 
     def one_by_one(self) -> ChainJacobian:
-        """Return the Jacobian of the separate layers.  It is used for tangents and for several cotangents at a time."""
+        """Return the Jacobian of the separate layers.  It is used for tangents and for several cotangents at once."""
         layer, y, links = self.layer, self.x, list[LayerJacobian]()
         if layer.norm is not None:
             y, norm = layer.norm.normalised(self.x, self.mean, self.r)
@@ -89,7 +89,7 @@ class RectifiedConv:
         return self.conv.tensors
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, LayerJacobian]:
-        """Return (y, J).  Layers run separately for ensembles, for a frozen norm, or if loops do not pay off."""
+        """Return (y, J).  The layers run separately for ensembles, for a frozen norm, or if loops do not pay off."""
         before, (first, *_) = self.conv.plain.before, self.tensors
         found: tuple[Array, Array] | None = None
         alone = x.ndim == 1 + len(before) and w[first.name].ndim == len(first.shape)

@@ -1,9 +1,9 @@
-"""Compute BatchNorm in compiled loops, with two passes forward and two backward, on all cores for large batches.
+"""Compute BatchNorm in compiled loops, with two passes over the data each way, on all cores for large batches.
 
     S = sum (x - a),  Q = sum (x - a)^2         mean = a + S/M,  variance = Q/M - (S/M)^2,   y = r (x - mean)
     S = sum u,        Q = sum y u               dx = r (u - S/M - y Q/M)
 
-`a` is the first pixel, or the mean if this is an outlier, so that the sums lose few digits.  M is the number of pixels.
+`a` is the first pixel, or the mean if this is an outlier, so that few digits cancel.  M is the number of pixels.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from minintk.thresholds import THRESHOLDS, cut
 
 
 def worth(x: Array, axes: int, loaded: bool = False) -> bool:
-    """Return True if Numba can run on x with `axes` axes (no ensemble), and if x is large or `loaded` is True."""
+    """Return True if Numba can process x (`axes` axes, so no ensemble) and x is large or `loaded` is True."""
     return (
         x.ndim == axes
         and (loaded or x.size >= THRESHOLDS.normalised)
@@ -33,7 +33,7 @@ def worth(x: Array, axes: int, loaded: bool = False) -> bool:
 
 
 def pixels(v: Array, like: Array) -> Array:
-    """Repeat v : (C,) for several pixels in a row, because loops over long rows are fast and C can be small."""
+    """Return several copies of v : (C,) in one row, because loops over long rows are fast and C can be small."""
     some = np.empty((max(1, 256 // len(v)), len(v)), like.dtype)
     some[:] = v
     return some.reshape(-1)
@@ -56,7 +56,7 @@ def means(a: Array, shift: Array, b: Array, other: Array, floor: float = -inf) -
 
 
 def pieces(a: Array, row: int) -> list[slice]:
-    """Cut a : (M,) into pieces of whole rows; the last row can be incomplete."""
+    """Cut a : (M,) into slices of whole rows of length `row`; the last row can be incomplete."""
     return [slice(at.start * row, at.stop * row) for at in cut(-(-a.size // row), a.size, THRESHOLDS.pixels)]
 
 
@@ -71,7 +71,7 @@ def centre(a: Array, mean: Array, b: Array, other: Array, slope: Array, r: Array
 
 @dataclass(frozen=True)
 class CompiledNormJacobian(NormJacobian):
-    """The Jacobian of the plain layer.  It takes fewer passes over memory for a single cotangent or tangent."""
+    """The Jacobian of `BoundBatchNorm`, with fewer passes over memory for a single cotangent or tangent."""
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:
         """Compute dx = r (u - mean(u) - y mean(y u))."""
@@ -84,7 +84,7 @@ class CompiledNormJacobian(NormJacobian):
 
 @dataclass(frozen=True)
 class CompiledBatchNorm(BoundBatchNorm):
-    """A BatchNorm layer that uses compiled loops and replaces the plain layer."""
+    """A `BoundBatchNorm` that uses compiled loops if they apply and pay off (`worth`)."""
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, NormJacobian]:
         """Compute y = r (x - mean), and store the batch's statistics in w."""
@@ -99,7 +99,7 @@ class CompiledBatchNorm(BoundBatchNorm):
         return y, CompiledNormJacobian(y, r.reshape((1,) * len(self.shape) + (-1,)), tuple(range(-y.ndim, -1)))
 
     def measured(self, w: Weights, x: Array, loaded: bool = False) -> tuple[Array, Array] | None:
-        """Store the batch's mean and r, (C,), in w and return both. If the plain layer must compute y, return None."""
+        """Store the batch's mean and r, (C,), in w and return both. Return None if `BoundBatchNorm` must compute y."""
         if not worth(x, 1 + len(self.shape), loaded) or f"{self.name}.mean" in w:
             return None
         first = x[(0,) * (x.ndim - 1)]

@@ -1,4 +1,4 @@
-"""Check if Numba is available, and load the compiled loops when they are first needed."""
+"""Check whether Numba is available, and load the compiled loops when they are first needed."""
 
 from __future__ import annotations
 

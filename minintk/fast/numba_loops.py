@@ -38,7 +38,7 @@ def tile(context: Any, item: Any, most: Any, vectors: Any, i: Any, rows: Any, o:
 
     for `rows` <= `most` rows r from row i, and `vectors` vectors of columns c from column o.  item (bytes per number),
     most and vectors are constants.  x, W, y, z, step and taps are addresses.  step : (row, along, wide, out, K, first),
-    k < K.  taps : (T, 2), flat.  Sums stay in registers throughout; a loop over arrays does not guarantee this.
+    where k < K.  taps : (T, 2), flat.  Sums stay in registers throughout; a loop over arrays does not guarantee this.
     """
     size, n, lanes = item.literal_value, vectors.literal_value, VECTOR // item.literal_value
     signature = types.void(item, most, vectors, i, rows, o, x, W, y, z, step, taps, T)
@@ -80,7 +80,7 @@ def tile(context: Any, item: Any, most: Any, vectors: Any, i: Any, rows: Any, o:
         y_, z_ = (moved(p, builder.mul(i, by), o) for p, by in ((y_, out), (z_, first)))
 
         def sums_of(m: int) -> None:
-            """Emit the loops for m rows."""
+            """Emit the LLVM code of the loops over m rows."""
             places = [builder.mul(row, i64(r)) for r in range(m)]
             targets, starts = (
                 [moved(moved(corner, builder.mul(by, i64(r))), lanes * v) for r in range(m) for v in range(n)]
@@ -145,7 +145,7 @@ def tile(context: Any, item: Any, most: Any, vectors: Any, i: Any, rows: Any, o:
 
 @cache
 def products(dtype: Any) -> int:
-    """Return the address of a loop over `tile`, compiled once, for any number of rows and full vectors."""
+    """Return the address of a loop over `tile`, compiled once, for any number of rows and of whole vectors."""
     item, lanes = dtype.itemsize, VECTOR // dtype.itemsize
 
     def product(rows: Any, columns: Any, x: Any, W: Any, y: Any, z: Any, step: Any, taps: Any, T: Any) -> None:
@@ -201,7 +201,7 @@ def framed(frame: Any, shape: Any, before: Any) -> bool:
 
 @njit(nogil=True, forceinline=True, **NUMBA_OPTIONS)
 def filled(frame: Any) -> Any:
-    """Return the range of the rows of a frame that contain pixels, as (start, stop).  Products skip other rows."""
+    """Return the range of the rows of a frame that contain pixels, as (start, stop).  Products skip the other rows."""
     down = frame[2]
     return down[0, 0], down[-1, 0] + down[-1, 2]
 
@@ -292,8 +292,8 @@ def add_gradient(product: int, x: Any, frame: Any, before: Any, u: Any, stride: 
 def column_sums(a: Any, shift: Any, b: Any, other: Any, floor: Any, total: Any) -> None:
     """Add (sum_i A_i, sum_i A_i (b_i - other)) to total : (2, L), float64; A = a - shift if b - other > floor, else 0.
 
-    a, b : (M C,), M rows of C numbers.  shift, other : (L,), C numbers repeated L / C times.  total[:, j] sums every (L
-    / C)-th row; the caller adds the L / C parts.  Blocks of 64 terms are summed in the precision of `a`.
+    a, b : (M C,), M rows of C values.  shift, other : (L,), C values repeated L / C times.  total[:, j] sums every (L /
+    C)-th row; the caller adds the L / C parts.  Blocks of 64 terms are summed in the precision of `a`.
     """
     part, L, zero = np.empty((2, shift.size), a.dtype), shift.size, a.dtype.type(0)
     for start in range(0, a.size, 64 * L):

@@ -1,4 +1,4 @@
-"""Copy patches of several windows at a time, in fewer and longer pieces than with one window per row.
+"""Copy patches into a matrix P of several windows per row, in fewer and longer pieces than for one window per row.
 
     read     x -> P       (..., N, H, W, C) -> (..., N R, K), with R rows for each image
     add      P -> x       the transposed map, which adds every entry to the pixel from which it was read
@@ -6,7 +6,7 @@
     roll     V -> W       the transposed map
 
 A row of P contains B adjacent windows and stores shared pixels once.  P is therefore smaller, and copies are longer,
-than for B = 1 (`minintk.layers.patches`).  The price is that V is zero except for the entries
+than for B = 1 (`minintk.layers.patches`).  In exchange, V is sparse: it is zero except for the entries
 
     V[(i, stride b + j, c), (b, o)] = W[i, j, c, o]
 
@@ -100,14 +100,14 @@ class Patches:
 
     @cached_property
     def whole(self) -> bool:
-        """Return True if P is only a reshaped x, as for 1 x 1 kernels with stride 1 and without padding."""
+        """Return True if P is just x reshaped, as for 1 x 1 kernels with stride 1 and without padding."""
         rows, columns = self.windows.rows, self.windows.columns
         (height, width), side = self.kernel, rows.stride * columns.stride
         return self.windows.size == (rows.size, columns.size) and height == side == 1 and width == self.B
 
     @property
     def cost(self) -> float:
-        """Estimate ns per output pixel for copies and products of P, forward and backward (AVX-512, float32)."""
+        """Estimate the ns per output pixel to copy and multiply P, forward and backward (AVX-512, float32)."""
         (height, width), n = self.kernel, self.B * self.channels[1]
         run = width * self.channels[0]
         copies = 0.0 if self.whole else height * (2 * (8 + 0.35 * run) + 40 + 0.6 * run)

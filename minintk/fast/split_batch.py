@@ -87,7 +87,7 @@ def joined(parts: list[Array | None], axes: int) -> Array | None:
 class SplitBatch:
     """A chain of layers that can compute parts of the batch in parallel.
 
-    sweeps : the chain that computes each part.  kernels : a chain for the same function, used for kernels and on GPUs.
+    sweeps : the chain that computes each part.  kernels : a chain for the same function, for kernels and GPUs.
     before, after : the shapes of one input and of one output.  numbers : the number of activations per example.
     """
 

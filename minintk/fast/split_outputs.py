@@ -3,9 +3,9 @@
     Theta = sum_c Theta_c        the trace over outputs is a sum of traces over parts of them
 
 A part has fewer cotangents, so splitting saves memory.  BLAS is limited to one thread, because its threads spin while
-they wait: a small product takes ten times as long when another program runs.  Instead, large products, batches and
-outputs are split over threads that do not spin.  Only the contraction of a large kernel that is not split here uses all
-BLAS threads.
+they wait: a small matrix product takes ten times as long when another program runs.  Instead, large products, batches
+and outputs are split over threads that do not spin.  Only the contraction of a large kernel that is not split here uses
+all BLAS threads.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from minintk.thresholds import THRESHOLDS, cut
 
 @dataclass(frozen=True)
 class SplitOutputsJacobian(ChainJacobian):
-    """J for N examples, summed over members.   sizes : activations per example, in all layers and in the largest."""
+    """J for N examples in all members.   sizes : activations per example, in all layers and in the largest."""
 
     N: int
     sizes: tuple[int, int]

@@ -11,7 +11,7 @@ file remains.  docs/long-runs.md describes the protocol and its requirements for
             with claim:
                 ...                                         # publish future.result()
 
-To make the calls one after another, use `InTurn().submit` instead of `pool.submit`, and None as the last argument.
+To make the calls one after another, use `InTurn().submit` instead of `pool.submit`, and pass None as the executor.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def claim_or_say_who(place: Path, what: str) -> Iterator[None]:
 
 
 def remove_claims(places: Iterable[Path]) -> None:
-    """Remove the claim files of finished units.  A process that still locks such a file finds the unit finished."""
+    """Remove the claim files of finished units.  A process that later locks such a file finds the unit finished."""
     for place in places:
         with suppress(OSError):  # the file is missing, or another process has it open on Windows
             place.unlink()
@@ -105,8 +105,8 @@ def shared(
 ) -> Generator[tuple[Unit, Claim] | None, None, None]:
     """Yield (unit, claim) for each free unit, or None while this or other processes hold all remaining units.
 
-    The generator ends once every unit is finished, by this or another process.  Units released unfinished are repeated.
-    Closing it releases all claims.  place : unit -> path of its claim.  finished : unit -> True if done.
+    The generator ends once every unit is finished, by any process.  A unit released unfinished is yielded again.
+    Closing the generator releases all claims.  place : unit -> path of its claim.  finished : unit -> True if done.
     """
     left, taken = list(units), dict[Unit, Claim]()
 
@@ -132,10 +132,10 @@ def shared(
 
 
 class InTurn(Executor):
-    """An executor that makes each call immediately, in this thread."""
+    """An executor that runs each call immediately, in this thread."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Call `fn` and return a finished future.  Errors that are not an `Exception`, e.g. Ctrl-C, are raised here."""
+        """Call `fn` and return a finished future.  Exceptions such as KeyboardInterrupt are raised here."""
         future: Future[Any] = Future()
         try:
             found = fn(*args, **kwargs)
@@ -155,8 +155,8 @@ def in_flight(
 ) -> Generator[tuple[Job, Future[Any]], None, None]:  # fmt: skip
     """Yield (job, finished future) for each job, in the order in which the jobs finish.
 
-    jobs : None means that no job is free now.  submit : starts a job, on the executor if there is one.  At most two
-    jobs per worker are in flight.  stopped : once it returns True, waiting jobs are cancelled, as they are by `close`.
+    jobs : yields None while no job is free.  submit : starts a job, on the executor if there is one.  At most two jobs
+    per worker are in flight.  stopped : once it returns True, waiting jobs are cancelled, as they are by `close`.
     """
     workers = getattr(executor, "_max_workers", None)
     most = 1 if executor is None else 2 * workers if isinstance(workers, int) else MOST_IN_FLIGHT

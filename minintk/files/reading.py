@@ -1,6 +1,6 @@
-"""Read files with bounded memory, without pickled classes, and with one kind of error for wrong content.
+"""Read files with bounded memory, without unpickling, and with one kind of error for invalid content.
 
-A file can be damaged, truncated, foreign or malicious, so every reader follows these rules.
+A file can be damaged, truncated, of another kind, or malicious, so every reader follows these rules.
 
     memory    before any allocation, the size in a header is compared with the size of the file; compressed content
               can grow by at most a factor of about EXPANSION, and is unpacked only to the length in its header
@@ -44,7 +44,7 @@ CHUNK = 2**20
 
 
 class Unreadable(ValueError):
-    """Raised for a file with wrong content.  The message gives the path, the fault and a remedy."""
+    """Raised for a file with invalid content.  The message gives the path, the fault and a remedy."""
 
 
 @contextmanager
@@ -126,7 +126,7 @@ def read_array(stream: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any], 
 
 
 def npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Read (shape, True if stored by columns, dtype) from the header of a .npy file.
+    """Read (shape, True if in column-major order, dtype) from the header of a .npy file.
 
     Raises ValueError if the header is damaged, the values are not numeric, or the format's version is not 1.0.
     """

@@ -78,13 +78,13 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def holds(path: Path, content: bytes) -> bool:
-    """Return True if a file has exactly this content; a file of another size is not read."""
+    """Return True if a file has exactly this content; a file of a different size is not read."""
     return path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content
 
 
 @contextmanager
 def space_on_disk(path: str | os.PathLike[str], need: int | None = None) -> Iterator[None]:
-    """Add the free space and the required bytes to the message of an OSError that a full disk causes."""
+    """Add the free and, if known, the required disk space to the message of an OSError that a full disk causes."""
     try:
         yield
     except OSError as error:

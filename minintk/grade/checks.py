@@ -23,7 +23,7 @@ from minintk.spec.shapes import Site, couples, out_shape
 
 
 def diagnose_layer(layer: Layer, shape: Sequence[int], parametrization: Parametrization | None = None) -> Diagnosis:
-    """Compare the layer's jvp and vjp with finite differences and, if both are right, its gram with J J'.
+    """Compare the layer's jvp and vjp with finite differences and, if both are correct, its gram with J J'.
 
     shape : the shape of one input example.  The gram is skipped if the layer has no weights or couples examples.
 
@@ -61,7 +61,7 @@ def _named(bound: Bound, weights: Sequence[Values]) -> dict[str, Any]:
 
 
 def _pull(bound: Bound, u: Values, args: Sequence[Values], fill: float = 0.0) -> tuple[list[Any], list[int]]:
-    """Return vjp's [dx, *gradients], for arrays preset to `fill`, and the positions of changed arguments (u: -1)."""
+    """Return [dx, *gradients] of vjp, with arrays preset to `fill`, and positions of arguments it changed (u: -1)."""
     _, J = bound(_named(bound, args[1:]), args[0])
     given = _named(bound, [np.full_like(a, fill) for a in args[1:]])
     dx, changed = watched(lambda u, *_: J.vjp(u, dict(given)), (u, *args))
@@ -69,7 +69,7 @@ def _pull(bound: Bound, u: Values, args: Sequence[Values], fill: float = 0.0) ->
 
 
 def _turned(bound: Bound, args: Sequence[Values]) -> Callable[..., tuple[Any, list[int]]]:
-    """Return the transpose of jvp as a vjp.  It applies jvp to each unit vector of each argument."""
+    """Return a vjp that is the transpose of jvp, computed by applying jvp to each unit vector of each argument."""
     _, J = bound(_named(bound, args[1:]), args[0])
     rows = []
     for a in args:
@@ -98,7 +98,7 @@ def _written(bound: Bound, args: Sequence[Values], names: Sequence[str]) -> dict
 
 
 def _gram(layer: Layer, shape: Any, parametrization: Parametrization, rng: np.random.Generator) -> list[Finding]:
-    """Compare gram with J J', where J comes from vjp, which is known to be right.  Name the tensor of a wrong part."""
+    """Compare gram with J J', where J comes from vjp, known to be correct.  Name the tensor whose part is wrong."""
     end = [Flatten()] if len(out_shape(layer, shape)) > 1 else []
     net = Network(Sequential(layer, *end), shape, parametrization)
     theta, x = rng.standard_normal(net.size), rng.standard_normal((3, *shape))

@@ -1,6 +1,6 @@
-"""Compare a result with the right one, and describe any error by a sentence and the name of the mistake.
+"""Compare a result with the correct one, and describe any error by a sentence and the name of the mistake.
 
-Kind, shape, dtype and NaN are checked first, then the numbers.  Wrong numbers are matched with known mistakes.
+Kind, shape, dtype and NaN are checked before the values.  Wrong values are compared with those of known mistakes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from minintk.grade.suspects import Said, Values, close, dimensions, explain, mis
 
 @dataclass(frozen=True)
 class Finding:
-    """One error: its place ("dW", "forward"), the name of its cause ("unnamed" if none fits), and a sentence."""
+    """One error: its location ("dW", "forward"), the name of its cause ("unnamed" if none fits), and a sentence."""
 
     where: str
     cause: str
@@ -29,7 +29,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """All errors that a check found.  A diagnosis is true (as a bool) if there are errors.
+    """All errors that a check found.  bool(diagnosis) is True if there are errors.
 
     >>> said = Diagnosis((Finding("db", "sign", "right but for the sign"),))
     >>> said.passed, str(said), said.causes
@@ -45,7 +45,7 @@ class Diagnosis:
 
     @property
     def causes(self) -> dict[str, str]:
-        """Return {place: the first cause found there}."""
+        """Return {location: the first cause found there}."""
         return {finding.where: finding.cause for finding in reversed(self.findings)}
 
     def __bool__(self) -> bool:
@@ -64,9 +64,9 @@ def compare(
     suspects: Mapping[str, Any] | None = None,
     dtype: bool = True,
 ) -> Diagnosis:
-    """Compare `got` with the right result `want`: arrays, numbers, strings, None, or tuples and dicts of them.
+    """Compare `got` with the correct result `want`: arrays, numbers, strings, None, or tuples and dicts of them.
 
-    rtol : the tolerance of numbers, relative to the largest magnitude in `want`.  Defaults to 1e-9 in float64 and
+    rtol : the tolerance for numbers, relative to the largest magnitude in `want`.  Defaults to 1e-9 in float64 and
     1e-4 in float32, well above rounding errors.  suspects : {description of a mistake: the wrong result}.
     dtype : True if floating-point arrays and numbers in `got` must have the dtype of those in `want`.
 
@@ -98,7 +98,7 @@ def compare(
 
 
 def _parts(value: Any) -> dict[Any, Any] | None:
-    """Return {place: the value there} for tuples, lists and dicts, and None for other values."""
+    """Return {index or key: value} for tuples, lists and dicts, and None for other values."""
     if isinstance(value, Mapping):
         return dict(value)
     return dict(enumerate(value)) if isinstance(value, tuple | list) else None
@@ -131,7 +131,7 @@ def _numbers(got: Any, want: Values, rtol: float | None, suspects: Mapping[str, 
 
 
 def differs(got: Values, want: Values, lead: int = 0) -> str:
-    """Describe the worst entry in words.  lead : the number of output axes of a derivative."""
+    """Describe in words the entry with the largest error.  lead : the number of output axes of a derivative."""
     off = np.abs(got - want)
     at = np.unravel_index(int(np.argmax(np.where(np.isfinite(off), off, -1.0))), off.shape)
     rough = float(off[at]) / (float(np.abs(want).max()) or 1.0)

@@ -1,6 +1,6 @@
 """Define an assignment of exercises.  A secret seed determines the cases, the hard inputs and the variant.
 
-A case specifies calls and checks their results.  When grading, the right results stay in the grader's process.  See
+A case specifies calls and checks their results.  During grading, the correct results stay in the grader's process.  See
 docs/course/writing-an-exercise.md.
 """
 
@@ -60,9 +60,9 @@ class Gradient:
     """Require that backward(u, *args) or backward(u, cache) gives the gradients of forward(*args) -> y or (y, cache).
 
     The submission defines both functions.  right : the function (*args) -> y that forward has to compute.  Defaults to
-    the submission's own forward.  By default, a wrong forward passes if its gradient is right.  output : right(*args),
+    the submission's own forward.  By default, a wrong forward with a correct gradient passes.  output : right(*args),
     which a recording stores instead of `right`.  large : True to compare only slopes along a few random directions, for
-    arguments with too many entries for numerical differentiation.  dtype : True if float32 must stay float32.
+    arguments with many entries.  dtype : True if float32 arguments must give float32 results.
     """
 
     forward: str
@@ -120,7 +120,7 @@ Case = Values | Gradient | Law
 
 @dataclass(frozen=True)
 class Exercise:
-    """One line of the grade.  It gives full points if every case passes or, if `partial`, a share for each passed case.
+    """One line of the grade.  It earns full points if every case passes or, if `partial`, a share for each passed case.
 
     cases : the cases, or a function (rng, variant) that returns them.  hidden : True to hide the exercise from students
     until the due date.  hint : text that is shown if the exercise fails.
@@ -138,8 +138,8 @@ class Exercise:
 class Assignment:
     """An assignment: its exercises, and the variants among which the secret seed chooses.
 
-    variants : {"activation": ("relu", "erf"), ...}.  Each seed draws one value per key.  authors : values of variants
-    that only the course's own solutions use.  tells : True if submissions can import `variant`.  allowed : packages
+    variants : {"activation": ("relu", "erf"), ...}.  Each seed draws one value per key.  authors : replacements for
+    `variants` in the course's own solutions.  tells : True if submissions can import `variant`.  allowed : packages
     (and their dependencies) that submissions can import, besides NumPy and the standard library.
     seconds : the time limit for one call.  memory : the limit of the student's process in bytes.  folder : the folder
     of exercises.py.  withheld : the points of exercises that a recording leaves out.
@@ -184,8 +184,8 @@ def stream(*words: str) -> np.random.Generator:
 def record(assignment: Assignment, seed: str, path: str | Path) -> Assignment:
     """Write the public exercises to a file with which students check their work, and return what `load` reads from it.
 
-    The file contains inputs and right results, but no code that computes them.  Its drawn inputs differ from those of a
-    grade with this seed, so a table of its results does not pass.  Any `Law` and any case of 1 MiB or more is left out.
+    The file contains inputs and results, but no code that computes them.  Its drawn inputs differ from those of a grade
+    with this seed, so a table of its results does not pass.  Any `Law` and any case of 1 MiB or more is left out.
     """
     variant, exercises = assignment.variant(seed), list[dict[str, Any]]()
     for e in assignment.exercises:
@@ -208,7 +208,7 @@ def load(path: str | Path) -> Assignment:
     """Load the `assignment` from exercises.py in a folder, another Python file, or a file that `record` wrote.
 
     A student's folder contains public.json instead of exercises.py.  A bare name (hw1) is also looked up in ./course.
-    Raises FileNotFoundError or, for a damaged file, ValueError, and TypeError unless `assignment` is an Assignment.
+    Raises FileNotFoundError, ValueError for a damaged file, and TypeError unless `assignment` is an Assignment.
     """
     files = [p / name for p in (Path(path), Path("course", path)) for name in ("", "exercises.py", "public.json")]
     file = next((f for f in files if f.is_file() and f.suffix in (".py", ".json")), None)
@@ -234,7 +234,7 @@ def load(path: str | Path) -> Assignment:
 
 
 def hard_inputs(rng: np.random.Generator, shape: Sequence[int] = (4,)) -> Iterator[tuple[str, Examples]]:
-    """Yield (description, x : (N, *shape)).  The first word of the description is the kind of difficulty.
+    """Yield (description, x : (N, *shape)).  The first word of the description names the difficulty.
 
     shape : the shape of one example, (d,) or (H, W, C).
 

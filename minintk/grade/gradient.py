@@ -5,8 +5,8 @@ gives the rows of this matrix.  Finite differences of `forward`, in float64, giv
 
     dy/da_i = (y(a + h e_i) - y(a - h e_i)) / 2h,    h = 2^-17 times the root mean square of a
 
-Rounding errors are eps |y| / h, or 3e-11 |y| if a has entries of size 1.  The next Taylor term is h^2/6 times a third
-derivative.  The tolerance, 1e-6 of the largest entry, far exceeds both.  Entries of dy/da at kinks are skipped.
+Rounding errors are eps |y| / h, or 3e-11 |y| if a has entries of size 1.  The truncation error is h^2/6 times a third
+derivative.  The tolerance, 1e-6 of the largest entry of dy/da, far exceeds both.  Entries at kinks are skipped.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def check_gradient(
     If forward(*args) returns y, backward(u, *args) returns a gradient for each argument (None for arguments that are
     not floating-point arrays) or a dict {"W": ...} or {"dW": ...}.  If forward(*args) returns (y, cache), the call is
     backward(u, cache).
-    args : small arrays with a few entries per axis.  Choose different lengths for all axes, to detect a transpose.
+    args : small arrays with a few entries per axis.  Different lengths of all axes reveal a transpose.
     wrt : positions of the arguments to check.  Defaults to all floating-point arrays.  hard : True to test ties and
-    zeros too.  dtype : True if float32 must stay float32.  Raises TypeError unless forward and backward are functions,
-    and ValueError if no array is floating-point or if y and the `wrt` arrays exceed 4096 entries.
+    zeros too.  dtype : True if float32 arguments must give float32.  Raises TypeError unless forward and backward are
+    functions, and ValueError if no array is floating-point or if y and the `wrt` arrays together exceed 4096 entries.
 
     >>> def dense(x, W, b): return x @ W + b
     >>> def backward(u, x, W, b): return u @ W.T, x.T @ u, u.mean(axis=0)
@@ -76,9 +76,9 @@ def check_pair(
     """Check gradients as `check_gradient` does, for functions that run elsewhere, e.g. in a student's process.
 
     value(*args) returns (y, changed), and pull(u, *args) returns (gradients, changed); `changed` lists the positions of
-    arguments changed in place (u: -1).  names : the arguments' names, if known.  numbers : further numbers that may
-    occur in a factor.  own : the function to check for dtype and in-place changes, if `value` is not the submission's.
-    large : True to compare only slopes along random directions; args can then have any size.
+    arguments changed in place (u: -1).  names : the arguments' names, if known.  numbers : further values that a wrong
+    factor or its inverse can have.  own : the function to check for dtype and in-place changes, if `value` is not the
+    submission's.  large : True to compare only slopes along random directions; args can then have any size.
     """
     double = [a.astype(np.float64) if floating(a) else a for a in args]
     where = [i for i, a in enumerate(double) if floating(a)] if wrt is None else list(wrt)
@@ -151,8 +151,8 @@ class _Check:
     def directions(self) -> None:
         """Compare the gradients of <u, y> with slopes of <u, y> along random directions.
 
-        Directions are drawn after the gradient was returned, so a submission cannot adapt to them.  Only one of three
-        directions has to agree, since y can have a kink between the two points of a finite difference.
+        Directions are drawn after the gradient was returned, so a submission cannot adapt to them.  Agreement along one
+        of three directions is enough, because y can have a kink between the two points of a finite difference.
         """
         rng = np.random.default_rng()
         u = np.asarray(rng.standard_normal(self.f(self.args).shape))
@@ -211,7 +211,7 @@ class _Check:
         return {}, changed
 
     def first(self) -> dict[int, Values]:
-        """Call backward twice with the same cotangent, report errors, and return {argument: gradient} of the others."""
+        """Call backward twice with one cotangent, report errors, and return {argument: gradient} of other arguments."""
         got, changed = self.gradients(self.u, self.args)
         for i in changed:
             self.say(i, "in place", f"backward changes {self.names[i]} in place: work on a copy")
@@ -331,7 +331,7 @@ class _Check:
         return None
 
     def dtypes(self) -> None:
-        """Check that float32 arguments give float32 outputs and gradients, and that float64 arguments give float64."""
+        """Check that outputs and gradients are float32 for float32 arguments, and float64 for float64 arguments."""
         for want in (np.float32, np.float64):
             args = [a.astype(want) if floating(a) else a for a in self.args]
             gradients = self.gradients(self.u.astype(want), args)[0]

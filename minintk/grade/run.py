@@ -31,7 +31,7 @@ class Graded:
     """The result of one exercise of one submission.
 
     failures : pairs (title of the case, its errors).  passed : the number of passed cases, out of `cases`.  carried :
-    the wrong functions whose right versions make this exercise pass, for half of its points.
+    the wrong functions, with whose correct versions this exercise passes, for half of its points.
     """
 
     exercise: Exercise
@@ -51,7 +51,7 @@ class Graded:
     def text(self) -> str:
         """Describe the errors, one line for each finding with the cases that show it, then any hint.
 
-        Unwritten functions, errors on one line, and NaN or unexplained numbers in one place are reported only once.
+        An unwritten function, an error on one line, and NaN or unexplained values in one place are reported only once.
         """
         alike: dict[tuple[str, ...], tuple[str, dict[str, None]]] = {}
         for title, found in self.failures:
@@ -81,7 +81,7 @@ class Graded:
 class Grade:
     """The grade of a submission.  exercises : the results, in order.  variant : the variant that the seed drew.
 
-    wall : the mechanisms of the sandbox, e.g. "Landlock 7, seccomp"; None if the sandbox never ran.
+    wall : the mechanisms of the sandbox, e.g. "Landlock 7, seccomp"; None if no sandbox was built.
     """
 
     assignment: str
@@ -93,7 +93,7 @@ class Grade:
 
     @property
     def warning(self) -> str:
-        """Return a warning for every report if the sandbox or a part of it is missing, otherwise ""."""
+        """Return the warning, for every report, that the sandbox or a part of it is missing, otherwise ""."""
         if not self.isolated:
             return "Run without a process of its own: not for marks."
         if self.wall is None or ("Landlock" in self.wall and "seccomp" in self.wall):
@@ -135,12 +135,12 @@ def grade(
 ) -> Grade:
     """Run the assignment's exercises on a submission, in its own process unless `isolated` is False.
 
-    seed : the instructor's seed.  It draws the variant and random inputs, so grades repeat unless a call is too slow.
-    hidden : True to include hidden exercises.  only : names of exercises or functions to grade.  told : called with the
-    grade after each exercise.  carry : True to carry the first error forward, if solution.py is next to the exercises.
-    A later exercise that is right with the solution's function in place of the wrong one then gets half of its points.
-    Errors in the submission are reported in the grade, not raised.  Raises FileNotFoundError for a missing submission,
-    ValueError for an unknown name in `only`, and GraderError if a case cannot be sent or no process can start.
+    seed : the instructor's seed.  It determines the variant and random inputs, so grades repeat unless a call times
+    out.  hidden : True to include hidden exercises.  only : names of exercises or functions to grade.  told : called
+    with the grade after each exercise.  carry : True to carry the first error forward, if solution.py is next to the
+    exercises.  A later exercise that passes with the solution's function in place of the wrong one earns half of its
+    points.  Errors in the submission are reported in the grade, not raised.  Raises FileNotFoundError for a missing
+    submission, ValueError for an unknown name in `only`, and GraderError if a case cannot be sent or no process starts.
     """
     variant = assignment.variant(seed)
     shown = [e for e in assignment.exercises if hidden or not e.hidden]
@@ -247,7 +247,7 @@ def asked(grade: Grade) -> str:
 
 
 def html(grade: Grade) -> str:
-    """Return a self-contained page with the score and, for each exercise, the points and the reasons."""
+    """Return a self-contained page with the score and, for each exercise, the points and reasons for failures."""
     title = f"{grade.assignment}: {grade.score:g} of {grade.points:g} points"
     known = {"submission": grade.submission, "asked": asked(grade), "warning": grade.warning, "wall": grade.wall}
     return page("minintk.grade", title=title, exercises=rows(grade), **known)

@@ -1,6 +1,6 @@
-"""Determine an exponent of the width with more and more seeds, until a verdict is reached or the budget is spent.
+"""Estimate the exponent of a power law in the width, adding seeds until a verdict is reached or the budget is spent.
 
-Theory predicts the exponent b; a mistake would give b'.  The verdict is a pass if the whole confidence interval is
+Theory predicts the exponent b; a mistake would lead to b'.  The verdict is a pass if the whole confidence interval is
 within |b - b'| / 2 of b, and a fail if no part of it is.  The verdict is undecided if the budget is spent first.  The
 level (the largest probability of a wrong verdict) is divided among the intervals: level / 2, level / 4, and so on.
 """
@@ -31,12 +31,12 @@ def exponent(
     """Decide whether measure(width, rng) scales as width^theory rather than as width^against.
 
     measure : returns one positive number for a width and a generator.  budget : the largest number of seeds per width.
-    The first interval uses 4 seeds per width, and each later one twice as many as the last.  level : the largest
+    The first interval uses 4 seeds per width, and each later one twice as many as the one before.  level : the largest
     probability of a wrong verdict.  rng : default_rng(0) if None.
 
-    The interval is a Student's t interval around the fit of `minintk.diagnostics.power_law`.  It covers only scatter.
-    A relative correction c / n shifts the exponent by about c / n, so begin at widths where c / n is small.  Raises
-    ValueError for equal exponents, for a budget below 4 and for measurements that are not positive.
+    The interval is a Student's t interval around the fit of `minintk.diagnostics.power_law`.  It covers only the
+    scatter of seeds.  A relative correction c / n shifts the exponent by about c / n, so begin at widths where c / n is
+    small.  Raises ValueError for equal exponents, for a budget below 4 and for measurements that are not positive.
 
     >>> verdict = exponent(lambda n, rng: np.exp(0.2 * rng.standard_normal()) / n, theory=-1.0, against=-0.5)
     >>> verdict.outcome, verdict.seeds

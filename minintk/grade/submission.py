@@ -1,7 +1,7 @@
 """Call a submission in its own process or, with isolated=False, in this one, e.g. if processes cannot start.
 
-If the submission fails, `Submission.call` raises SubmissionError with one line for the student.  A submission fails if
-it raises an exception, exceeds the time limit, returns a value that cannot be passed on, or if its process dies.
+If the submission fails, `Submission.call` raises SubmissionError with a one-line message.  A submission fails if it
+raises an exception, exceeds the time limit, returns a value that cannot be passed on, or if its process dies.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LOADING = 30.0
 
 
 class SubmissionError(Exception):
-    """An error inside a submission, described in one line."""
+    """An error in a submission, described in one line."""
 
 
 class GraderError(RuntimeError):
@@ -142,7 +142,7 @@ class Submission(AbstractContextManager["Submission"]):
         self._process = self._folder = self._module = None
 
     def _start(self) -> None:
-        """Load the file here, or in a process in a new folder with only the environment variables that it needs."""
+        """Load the file here or in a new process, in a new folder and with only the necessary environment variables."""
         try:
             text = hand_in.text_of(Path(self.path))
             self.imaginary = hand_in.imaginary(text)

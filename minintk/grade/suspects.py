@@ -1,7 +1,7 @@
-"""Recognise a wrong array: the right one times a factor, transposed, flipped, shifted, or with a missing part.
+"""Recognise how an array is wrong: scaled by a factor, transposed, flipped, shifted, or incomplete.
 
-Most functions compare a result with the right result, of equal shape.  A derivative dy/da has the shape (*y.shape,
-*a.shape); its first `lead` axes are y's.  A plain result has lead = 0.  NaN entries of `right` are ignored.
+Most functions compare a result with the correct result, which has the same shape.  A derivative dy/da has the shape
+(*y.shape, *a.shape); its first `lead` axes are y's.  A plain result has lead = 0.  NaN entries of `right` are ignored.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def margin(right: Values) -> float:
 def explain(got: Values, right: Values, tolerance: float, sizes: Mapping[str, float], lead: int = 0) -> Said | None:
     """Return (cause, sentence) if one known mistake explains how `got` differs from `right`, otherwise None.
 
-    sizes : {"N": 3.0, ...}, the numbers that a factor can consist of.
+    sizes : {"N": 3.0, ...}, the numbers that can be the wrong factor or its inverse.
 
     >>> right = np.array([[1.0, 2.0], [3.0, 5.0]])
     >>> explain(right / 4, right, 1e-9, {"N": 4})
@@ -97,7 +97,7 @@ def factor(got: Values, right: Values, tolerance: float, sizes: Mapping[str, flo
 
 
 def dimensions(shapes: Mapping[str, tuple[int, ...]], numbers: Mapping[str, float]) -> dict[str, float]:
-    """Collect the numbers that factors can consist of: N, C, scalar arguments, lengths, numbers of pixels and entries.
+    """Collect possible factors and inverses of factors: N, C, scalar arguments, lengths, numbers of pixels and entries.
 
     The numbers 0, 1 and 2 are left out: no factor is 0 or 1, and many mistakes produce a factor 2.
     """
@@ -158,7 +158,7 @@ def moved(right: Values, lead: int) -> Iterator[tuple[str, str, Values]]:
 
 
 def slid(a: Values, steps: Mapping[int, int]) -> Values:
-    """Shift the entries by {axis: steps}.  Entries that enter from outside become NaN."""
+    """Shift the entries by {axis: steps}.  Entries shifted in from outside become NaN."""
     a = np.array(a)
     for axis, step in steps.items():
         a = np.roll(a, step, axis)
@@ -168,7 +168,7 @@ def slid(a: Values, steps: Mapping[int, int]) -> Values:
 
 
 def partial(got: Values, right: Values, tolerance: float, lead: int) -> Said | None:
-    """Return (cause, sentence) if entries are wrongly zero, nonzero or spread over others, and the rest is right."""
+    """Return (cause, sentence) if entries are wrongly zero, nonzero or spread over others, and the rest is correct."""
     known = ~np.isnan(right)
     nought, small = (np.abs(got) <= tolerance) & known, (np.abs(right) <= tolerance) & known
     same = (np.abs(got - right) <= tolerance) | ~known
@@ -267,7 +267,7 @@ def place(at: tuple[int, ...], lead: int) -> str:
 
 
 def misshapen(got: Any, right: Values, name: str = "it") -> Said | None:
-    """Return (cause, sentence) if `got` is not an array of numbers of the right shape."""
+    """Return (cause, sentence) if `got` is not an array of numbers with the correct shape."""
     if got is None:
         return "nothing", "not written: None is returned"
     try:

@@ -1,11 +1,11 @@
-"""Build the sandbox of the student's process before the submission is read: limits on files, calls and resources.
+"""Build the sandbox of the student's process before it reads the submission: limits on files, calls and resources.
 
 On Linux the kernel enforces the sandbox, and nothing inside the process can undo it.  Landlock lets the process read
 only files of Python and of the allowed packages, and write only to its folder.  seccomp blocks the system calls that
 reach other processes, the network or the machine's settings.  https://docs.kernel.org/userspace-api/landlock.html
 
-Everywhere, a Python audit hook applies the same rules.  CPU time is limited except on Windows, and memory except on
-Windows and macOS.  The hook explains what is forbidden, but does not stop native code that reads and writes memory.
+On every system, a Python audit hook applies the same rules.  CPU time is limited except on Windows, and memory except
+on Windows and macOS.  The hook explains what is forbidden, but does not stop native code that reads and writes memory.
 
 This file runs inside the student's process, so it imports only the standard library.
 """
@@ -34,7 +34,7 @@ LIBRARIES = "/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib"
 
 
 def opened(packages: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return (paths to read with all their contents, folders to list) that imports of these packages require."""
+    """Return (paths to read recursively, folders to list) that imports of these packages require."""
     homes = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib")]
     inside = [str(p) for home in {*homes, *LIBRARIES} for p in Path(home).glob("*")]
     skipped = ("site-packages", "dist-packages", "python")  # folders that contain other packages too
@@ -119,7 +119,7 @@ def seccomp() -> bool:
 
 
 def limit(**most: int) -> None:
-    """Limit memory (AS, bytes), CPU time (seconds), file sizes or processes, if the system allows it."""
+    """Limit memory (AS, bytes), CPU time (seconds), file sizes or the number of processes, if the system can."""
     try:
         import resource
     except ImportError:
@@ -195,7 +195,7 @@ def guard(read: Iterable[str], listed: Iterable[str], home: str) -> None:
 
 
 def close_in(home: str, packages: Sequence[str], memory: int, seconds: int) -> str:
-    """Build the whole sandbox, and return the parts that this system has, such as "Landlock 7, seccomp"."""
+    """Build the sandbox, and return the parts that this system has, such as "Landlock 7, seccomp"."""
     read, listed = opened(packages)
     version = landlock(read, listed, home)
     limit(AS=memory, CPU=seconds, FSIZE=2**26, CORE=0)  # before seccomp blocks new limits

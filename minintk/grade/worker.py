@@ -33,12 +33,12 @@ LARGEST = 2**28
 
 
 def pack(value: Any) -> bytes:
-    """Pack arrays, numbers, strings, None, and tuples, lists and dicts of them in a JSON line, or raise TypeError."""
+    """Pack arrays, numbers, strings, None, and tuples, lists and dicts of them into a JSON line, or raise TypeError."""
     return json.dumps(tree_of(value)).encode() + b"\n"
 
 
 def tree_of(value: Any) -> Any:
-    """Return the value in a form that JSON stores.  Arrays and containers are tagged with the name of their type."""
+    """Return the value in a form that JSON can store.  Arrays and containers are tagged with the name of their type."""
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, np.ndarray | np.generic | complex):

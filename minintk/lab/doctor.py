@@ -74,7 +74,7 @@ def analytic() -> Finding:
 
 
 def gpu() -> Finding:
-    """Report the GPU's free memory, or why no GPU is used.  It counts as broken if CuPy is installed but unusable."""
+    """Report the GPU's free memory, or why it is not used.  It counts as broken if CuPy is installed but unusable."""
     try:
         free = available_memory(device_namespace("gpu")) / 1e9
     except RuntimeError as error:

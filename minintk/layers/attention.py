@@ -65,7 +65,7 @@ class HeadsJacobian(LayerJacobian):
 class BoundHeads:
     """Attention with h heads.  Keys, queries and values are concatenated; queries are omitted if they equal the keys.
 
-    sizes : the channels per head of keys, queries and values.  grid : (L,) or (H, W).  zeta : None for softmax.
+    sizes : channels per head of keys, queries and values.  grid : (L,) or (H, W).  zeta : activation, None for softmax.
     """
 
     heads: int

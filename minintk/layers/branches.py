@@ -83,7 +83,7 @@ class BranchesJacobian(LayerJacobian, ABC):
     def gram_and_back(
         self, u: Array, other: BranchesJacobian, v: Array, kernel: Contraction
     ) -> tuple[Array | float, Array | None, Array | None]:
-        """Return (sum_i gram_i(u_i, v_i), u dy/dx, v dy'/dx)."""
+        """Return (sum_i gram_i(u_i, v_i), u dy/dx, v dy'/dx'), where y' is the output of `other` at x'."""
         us = self.split(u)
         vs = us if self is other and u is v else other.split(v)
         found = []

@@ -108,7 +108,7 @@ class LayerJacobian:
     def gram_and_back(
         self, u: Array, other: Any, v: Array, kernel: Contraction
     ) -> tuple[Array | float, Array | None, Array | None]:
-        """Return (gram, u dy/dx, v dy'/dx).  If both batches are the same, compute the cotangent only once."""
+        """Return (gram, u dy/dx, v dy'/dx'), where x', y' belong to `other`.  Compute equal cotangents only once."""
         G = self.gram(u, other, v, kernel)
         du = self.vjp(u, None)
         return G, du, du if self is other and u is v else other.vjp(v, None)
@@ -137,7 +137,7 @@ def bind(layer: s.Layer, site: Site, parametrization: Parametrization, name: str
 
 @dataclass(frozen=True)
 class Tensor:
-    """A named piece of theta, with its shape, its role and its row of the parametrization table."""
+    """A named slice of theta, with its shape, its role and its row of the parametrization table."""
 
     name: str
     shape: Shape
@@ -237,7 +237,7 @@ class Layout:
     def init(self, rng: np.random.Generator, ensemble: int | None, dtype: Any) -> np.ndarray[Any, Any]:
         """Draw theta on the host from the rows of the table, member by member and tensor by tensor.
 
-        Numbers are drawn in float64 and cast to `dtype`.  One network is drawn like the first of an ensemble.
+        Values are drawn in float64 and cast to `dtype`.  A single network gets the theta of member 0.
         """
         theta = np.empty((1 if ensemble is None else ensemble, self.size), dtype)
         for member in theta:

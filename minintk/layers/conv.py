@@ -92,7 +92,7 @@ def flat(dW: Array) -> Array:
 
 @dataclass(frozen=True)
 class BoundConv:
-    """A bound convolution, with its tensors, its windows, and the shapes of one example before and after it."""
+    """A bound convolution, with its tensors, its windows, and its input and output shapes for one example."""
 
     parameters: WeightAndBias
     windows: Windows

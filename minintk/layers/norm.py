@@ -6,7 +6,7 @@ jvp     dy = r (dx - mean(dx) - y mean(y dx))
 vjp     the same map, because it is symmetric
 gram    0: there are no weights
 
-A calibrated BatchNorm has frozen mean and r:  dy = r dx.
+A calibrated BatchNorm has a frozen mean and r:  dy = r dx.
 """
 
 from __future__ import annotations

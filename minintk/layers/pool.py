@@ -22,7 +22,7 @@ from minintk.spec.shapes import Shape, Site, out_shape
 
 @dataclass(frozen=True)
 class BoundPool:
-    """The windows of a pooling layer, and the shapes of one example before and after it."""
+    """The windows of a pooling layer, and its input and output shapes for one example."""
 
     windows: Windows
     before: Shape
@@ -155,7 +155,7 @@ class GlobalAvgPoolJacobian(LayerJacobian):
         return None if dx is None else global_mean(dx, self.shape)
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:
-        """Compute dx = u / (H W) everywhere."""
+        """Compute dx = u / (H W) at every pixel."""
         *pixels, C = self.shape
         u = (u / prod(pixels)).reshape((*u.shape[:-1], *(1 for _ in pixels), C))
         return array_namespace(u).broadcast_to(u, (*u.shape[: -len(self.shape)], *self.shape))
@@ -169,7 +169,7 @@ class BoundGlobalAvgPool:
     tensors: tuple[Tensor, ...] = ()
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, GlobalAvgPoolJacobian]:
-        """Compute y = mean over all pixels."""
+        """Compute y = mean of x over all pixels."""
         return global_mean(x, self.shape), GlobalAvgPoolJacobian(self.shape)
 
 

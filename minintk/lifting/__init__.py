@@ -1,1 +1,1 @@
-"""Convert networks from elsewhere (torch.nn, Flax, or arrays) with `lift`, and convert weights back with `unlift`."""
+"""Convert networks of other libraries (torch.nn, Flax) with `lift`, and convert weights back with `unlift`."""

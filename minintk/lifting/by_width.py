@@ -3,7 +3,7 @@
     make(n) -> module                        all weights train at one rate, as with a plain torch optimiser
     make(n) -> module, {name: factor}        the factors multiply the rates of named parameters, like optimiser groups
 
-A coordinate check of these networks tests the module as its author trains it.
+A coordinate check of these networks tests the module with its own initialisation and learning rates.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ common dominator of the inputs, which is the last node on all paths from the mod
 
     x -> relu(x + bn(conv(x)))      Residual(Sequential(Conv2d, BatchNorm)), ReLU
 
-The graph must therefore be series-parallel.  A module with arrays must not appear in two places.
+The graph must therefore be series-parallel.  A module with arrays must be called only once.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def shapes_of(interpreter: Any, x: Any) -> dict[Any, Shape]:
 
 
 def from_fx(one: Any, found: Mapping[Any, Node], shape: Shape | None, library: Any) -> Node:
-    """Convert a node of torch.fx to a `Node`.  The names of functions from outside torch include the module."""
+    """Convert a node of torch.fx to a `Node`.  The names of functions from outside torch include their module."""
 
     def with_ours(value: Any) -> Any:
         if isinstance(value, (tuple, list)):
@@ -344,7 +344,7 @@ class Reader:
 
 
 def branches(kind: str, layers: list[s.Layer]) -> s.Layer:
-    """Make a Residual if one of the two terms of a sum is x itself, otherwise a Sum, Product or Concat."""
+    """Return a Residual if one of the two terms of a sum is x itself, otherwise a Sum, Product or Concat."""
     if kind == "sum" and len(layers) == 2 and s.Identity() in layers:
         branch = layers[1] if layers[0] == s.Identity() else layers[0]
         return s.Residual(branch)

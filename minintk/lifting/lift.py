@@ -44,9 +44,9 @@ def lift(
     check : if True, run the network and a float64 copy of the module on the CPU, on two random examples.  The outputs
         (also for inputs 10 and 1000 times as large) and all weights' gradients must agree to 1e-7 of the largest entry.
 
-    theta has the dtype of the arrays, float32 or float64.  A BatchNorm's arrays become constants.  No check is made for
-    dictionaries.  Raises UnsupportedLayer, with the path of the module, for features without a counterpart, such as
-    hooks or shared weights.  Raises ValueError if shapes disagree, arrays are missing or left over, a weight has
+    theta has the dtype of the arrays, float32 or float64.  A BatchNorm's arrays become constants.  Dictionaries are not
+    checked.  Raises UnsupportedLayer, with the path of the module, for features without a counterpart, such as hooks or
+    shared weights.  Raises ValueError if shapes disagree, arrays are missing or left over, a weight has
     requires_grad=False, a BatchNorm or Dropout is in training mode, or the check fails.
 
     >>> import numpy as np

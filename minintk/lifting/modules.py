@@ -47,7 +47,7 @@ AUTODIFF = "take torch.func for its tangent kernel, or lift parts without it"
 
 
 def refusal(where: str, what: str, remedy: str = "replace it, or give spec=...") -> UnsupportedLayer:
-    """Make an error whose message begins with the remedy."""
+    """Return an error whose message begins with the remedy."""
     return UnsupportedLayer(f"{remedy}: {where} {what}")
 
 
@@ -55,7 +55,7 @@ def refusal(where: str, what: str, remedy: str = "replace it, or give spec=...")
 
 
 def size(value: Any) -> Any:
-    """Return the number in a tuple or list of equal numbers, and return other values unchanged."""
+    """Return the common entry of a tuple or list of equal numbers, and return other values unchanged."""
     return value[0] if isinstance(value, (tuple, list)) and len(set(value)) == 1 else value
 
 
@@ -70,7 +70,7 @@ def bias(m: Any) -> float:
 
 
 def convolution(m: Any, shape: Shape) -> s.Layer:
-    """Make a Conv1d or Conv2d, or a GroupedConv2d if there are groups or a dilation."""
+    """Return a Conv1d or Conv2d, or a GroupedConv2d if there are groups or a dilation."""
     window: Any = size(m.kernel_size)
     how: Any = {"stride": size(m.stride), "padding": size(m.padding), "b_std": bias(m)}
     if m.groups != 1 or size(m.dilation) != 1:
@@ -116,14 +116,14 @@ def adaptive(m: Any, shape: Shape) -> s.Layer:
 
 
 def layer_norm(m: Any, shape: Shape) -> s.Layer:
-    """Make a LayerNorm for vectors.  Its scale and offset become a BatchNorm."""
+    """Return a LayerNorm for vectors.  Its scale and offset become a BatchNorm."""
     if tuple(m.normalized_shape) != shape:
         raise refusal("LayerNorm", f"is over {m.normalized_shape}; here it is over the last axis of {shape}")
     return s.Sequential(s.LayerNorm(eps=m.eps), *[s.BatchNorm()] * m.elementwise_affine)
 
 
 def dense(m: Any, shape: Shape) -> s.Layer:
-    """Make a Dense; raise UnsupportedLayer unless its inputs are vectors."""
+    """Return a Dense; raise UnsupportedLayer unless its inputs are vectors."""
     if len(shape) != 1:
         raise refusal("Linear", f"acts on the last axis of {shape}; here it takes vectors", "put Flatten before it")
     return s.Dense(m.out_features, b_std=bias(m))
@@ -175,7 +175,7 @@ def known(module: Any) -> str | None:
 
 
 def as_layer(kind: str, m: Any, shape: Shape, where: str) -> s.Layer:
-    """Make the layer for a module of this kind, or for an object with the same options, on examples of this shape."""
+    """Return the layer for a module of this kind, or for an object with the same options, on examples of this shape."""
     for option, value in ONLY.items():
         if option not in TAKEN.get(kind, ()) and size(getattr(m, option, value)) != value:
             raise refusal(where, f"has {option}={getattr(m, option)!r}; here it is {value!r} alone")

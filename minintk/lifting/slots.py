@@ -3,7 +3,7 @@
 Torch computes z = x A' + b, and minintk computes z = m x W + c b.  A is transposed from (out, in, *window) to (*window,
 in, out) and divided by the multiplier m of the parametrization (1 for `PyTorch`).  Images are channels-first in torch:
 Flatten lists features there in the order (C, H, W), but here in (H, W, C).  The rows of the next Dense are reordered
-accordingly.  Flax has the same axes and order as minintk.
+accordingly.  Flax uses the same axes and order as minintk.
 
 The scale gamma and offset beta of a normalisation become constants of a BatchNorm with frozen statistics mean', r:
 
@@ -46,7 +46,7 @@ class Slot:
     """A layer that takes arrays, and its tensors {weight, bias}, which are empty for a BatchNorm.
 
     features : the length of the last axis of its inputs.  order : the position of each feature in torch's order, or
-    None if the orders are equal.  alone : True if the layer is the scale and offset of the normalisation before it.
+    None if the orders are equal.  alone : True if the layer represents the previous normalisation's scale and offset.
     """
 
     name: str
@@ -72,7 +72,7 @@ def slots(net: Network, layout: Axes) -> list[Slot]:
     tensors, found = {tensor.name: tensor for tensor in net.layout.tensors}, list[Slot]()
 
     def walk(layer: s.Layer, shape: Shape, name: str, order: Any, before: s.Layer | None) -> Any:
-        """Return the order of the features after the layer, given the layer before it."""
+        """Return the order of the features in the layer's output.   before : the preceding layer."""
         if isinstance(layer, s.Sequential):
             for i, inner in enumerate(layer.layers):
                 order = walk(inner, shape, f"{name}.{i}" if name else str(i), order, before)

@@ -1,4 +1,4 @@
-"""Compute empirical kernels of a model at theta.  Tangent kernels are computed in blocks under a memory bound.
+"""Compute empirical kernels of a model at theta.  Tangent kernels are computed in blocks, within a memory limit.
 
     ntk_full   Theta[n, c, m, e] = sum_p S_p df_c(x_n)/dtheta_p df_e(x_m)/dtheta_p      (N, C, M, C)
     ntk        1/C sum_c Theta[n, c, m, c]                                              (N, M)
@@ -6,8 +6,8 @@
 
 S contains the learning-rate scale of every parameter.  A small gradient step changes theta by -lr S J' dL/df, and
 therefore f by -lr J S J' dL/df, so J S J' governs training.  By default, S is given by the parametrization (S = 1 for
-NTK, Standard, PyTorch).  The argument `scales` replaces S, and `J.gram` returns J J'.  The Jacobian is never formed.
-Only the activations and cotangents of two blocks are stored.  For an ensemble, each kernel has a leading axis E.
+NTK, Standard, PyTorch).  The argument `scales` replaces S; `J.gram` uses S = 1.  The Jacobian is never formed.  Only
+the activations and cotangents of two blocks are stored.  For an ensemble, each kernel has a leading axis E.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def check_kernel(model: Model, theta: Array, x1: Array, x2: Array | None) -> Non
 
 
 def block_size(model: Model, theta: Array, N: int, trace: bool, result: int, budget: int) -> int:
-    """Return the number of examples per block; the result, two blocks and three kernel blocks fit in `budget` bytes."""
+    """Return a block size for which the result, two blocks and three kernel blocks fit in `budget` bytes."""
     item = theta.dtype.itemsize * prod(theta.shape[:-1])  # bytes of one number for all members
     layers, widest = model.footprint
     per_example = 2 * item * (layers + 4 * model.outputs * widest)

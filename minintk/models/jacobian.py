@@ -87,7 +87,7 @@ class Jacobian(ABC):
         return self.gram_by(other, Contraction(full=True))
 
     def trace_gram(self, other: Jacobian | None = None) -> Array:
-        """Return sum_c (J J')[n, c, m, c] : ([E], N, M), at a cost that can be as low as 1/C of that of `gram`."""
+        """Return sum_c (J J')[n, c, m, c] : ([E], N, M), at as little as 1/C of the cost of `gram`."""
         return self.gram_by(other, Contraction(full=False))
 
     def gram_by(self, other: Jacobian | None, kernel: Contraction) -> Array:
@@ -103,7 +103,7 @@ class Jacobian(ABC):
         return self.contract(other, kernel)
 
     def dense(self) -> Array:
-        """Compute J as an array ([E], N, C, P), by sweeps for up to 16 rows, with little memory beyond the result."""
+        """Compute J as an array ([E], N, C, P), by sweeps for up to 16 rows, with little additional memory."""
         xp, C = array_namespace(self.like), self.outputs[1]
         rows = xp.empty((*self.lead, self.outputs[0] * C, self.size), dtype=self.like.dtype)
         for start, J in self.parts():

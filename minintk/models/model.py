@@ -29,12 +29,12 @@ class Model(ABC):
 
     @abstractmethod
     def forward(self, theta: Array, x: Array) -> tuple[Array, Jacobian]:
-        """Return (f, J) like `linearize`, for theta and x that have been checked."""
+        """Return (f, J) as `linearize` does, for theta and x that have been checked."""
 
     @property
     @abstractmethod
     def footprint(self) -> tuple[int, int]:
-        """Return how many numbers `linearize` stores per example: (in all layers, in the largest layer)."""
+        """Return the number of values that `linearize` stores per example: (in all layers, in the largest layer)."""
 
     @property
     def size(self) -> int:
@@ -79,7 +79,7 @@ class Model(ABC):
         return self
 
     def members(self, which: slice) -> Model:
-        """Return the same model for a slice of the ensemble's members."""
+        """Return this model for a slice of the ensemble's members."""
         return self
 
     def fixed(self, x: Array) -> Model:
@@ -88,7 +88,7 @@ class Model(ABC):
 
     @property
     def coupled(self) -> bool:
-        """True if an example's output depends on other examples or on its place in the batch; then no kernel exists."""
+        """True if an example's output depends on others or on its position in the batch; then no kernel exists."""
         return False
 
     def check_theta(self, theta: Array, name: str = "theta") -> None:

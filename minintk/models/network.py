@@ -117,7 +117,7 @@ class Network(Model):
         return self._footprint
 
     def summary(self) -> str:
-        """Return a table of layers, output shapes and parameter counts.  `analytic`, if installed, adds the phase.
+        """Return a table of layers, output shapes and parameter counts, and, with `analytic`, the network's phase.
 
         >>> from minintk import Dense, ReLU, Sequential
         >>> net = Network(Sequential(Dense(512, w_std=2**0.5), ReLU(), Dense(10, w_std=2**0.5)), (64,))

@@ -196,7 +196,7 @@ class Taylor(Anchored):
         f_k(theta) = sum_{j = 0 ... k} 1/j! D^j f(theta_0)[d, ..., d],    d = theta - theta_0
 
     Order 1 is `Linearized`.  The power series of t -> f(theta_0 + t d) is computed layer by layer.  A training step
-    takes about 5k/3 times as long as one of the network.  Layers with kinks (ReLU, MaxPool) stay on the piece around
+    takes about 5k/3 times as long as for the network.  Layers with kinks (ReLU, MaxPool) stay on the piece around
     theta_0.  Raises ValueError unless `order` is a whole number >= 1, and UnsupportedLayer if a layer has no expansion.
 
     >>> import numpy as np, minintk as mn

@@ -33,8 +33,8 @@ from minintk.validate import whole
 class GroupedConv2d(s.Layer):
     """z[p] = w_std / sqrt(fan_in) * sum_s x_g[stride p + dilation s] W[s] + b_std * b,   fan_in = K K C_in / groups.
 
-    Output channel o belongs to group g = floor(o groups / channels).  It reads only the g-th of `groups` pieces of the
-    input channels.  W : (K, K, C_in / groups, channels).  A depthwise convolution has groups = C_in.
+    Output channel o belongs to group g = floor(o groups / channels).  It reads only the g-th of `groups` equal slices
+    of the input channels.  W : (K, K, C_in / groups, channels).  A depthwise convolution has groups = C_in.
 
     channels, kernel_size, stride, padding, w_std, b_std, b_init : as for `minintk.Conv2d`.  There is no infinite-width
     kernel.  groups : a common divisor of C_in and `channels`.  dilation : a number or a pair; 1 means no dilation.
@@ -155,7 +155,7 @@ def flat(dW: Array) -> Array:
 
 @dataclass(frozen=True)
 class BoundGroupedConv:
-    """A bound grouped convolution: tensors, undilated windows of the same extent, and shapes before and after it."""
+    """A bound grouped convolution, with undilated windows of the same extent, and its input and output shapes."""
 
     parameters: WeightAndBias
     windows: Windows

@@ -8,7 +8,7 @@ and is trained for a fixed number of steps.
     g = min(a_out + b_out, 2 a_out + c_out)         dL/dh ~ n^-g         Adam: min(a_out + b_out, a_out + c_out)
     r = min over l of  g + 2 a_l + c_l - 1 + [l is the input]            Adam: a_l + c_l - 1 + [l is the input]
 
-Here |dh_l| ~ n^-r is the largest change of features.  The update of the output weights changes f by n^-u with
+Here |dh_l| ~ n^-r is the largest change of the features.  The update of the output weights changes f by n^-u with
 u = 2 a_out + c_out - 1 (Adam: a_out + c_out - 1).  The change of features changes f by n^-v, v = a_out + b_out + r - 1.
 
     stable              a + b = 0 at the input, 1/2 at hidden layers, >= 1/2 at the output; r >= 0, u >= 0, v >= 0
@@ -90,7 +90,7 @@ class ABC(Parametrization):
     def shifted(self, *by: float) -> ABC:
         """Return the equivalent ABC with a + s, b - s, c - 2 s (Adam: c - s).  by : one s, or one s per layer role.
 
-        With the same random numbers and training, the two networks compute the same function at every step, up to
+        With the same random draws and training, the two networks compute the same function at every step, up to
         rounding.  This also holds with weight decay, and with Adam if its eps is negligible.
 
         >>> ntk = ABC(a=(0, 0.5, 0.5), b=(0, 0, 0), c=(0, 0, 0))

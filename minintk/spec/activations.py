@@ -19,7 +19,7 @@ __all__ = [
 
 
 class Numbered(Activation):
-    """Base class of activations whose arguments are 0 or of size 1e-100 to 1e100.  Raises ValueError for phi = 0."""
+    """Base class of activations with arguments a = 0 or 1e-100 <= |a| <= 1e100.  Raises ValueError if phi = 0."""
 
     __slots__ = ()
 
@@ -76,7 +76,7 @@ class RectifiedMonomial(Activation):
 class Sign(Activation):
     """phi(x) = sign(x) in {-1, 0, 1}; phi' = 0 in finite networks.  Its NNGP kernel exists, but its NTK is infinite.
 
-    A small angle between inputs becomes a multiple of its square root, which amplifies earlier rounding errors.
+    A small angle between inputs is mapped to a multiple of its square root, which amplifies earlier rounding errors.
     """
 
 

@@ -61,8 +61,8 @@ class Activation(Layer):
     """Base class of the pointwise activations phi.
 
     To add an activation, write a frozen dataclass that inherits from this class, and register phi and phi' with
-    `minintk.layers.activation.pointwise`.  Quadrature or the formulas in `Pointwise.dual` give its infinite-width
-    kernels.  `mn.Taylor` also needs phi's power series (`minintk.models.power_series.expanded`).
+    `minintk.layers.activation.pointwise`.  Its infinite-width kernels are computed by quadrature or by the formulas in
+    `Pointwise.dual`.  `mn.Taylor` also needs phi's power series (`minintk.models.power_series.expanded`).
     """
 
     __slots__ = ()
@@ -287,7 +287,7 @@ class MaxPool(Pooling):
 
 @dataclass(frozen=True)
 class GlobalAvgPool(Layer):
-    """y = mean over all pixels, (N, H, W, C) -> (N, C)."""
+    """y = mean of x over all pixels, (N, H, W, C) -> (N, C)."""
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ b_std, i is the fan-in, and o is the fan-out.
 | MeanField   | sigma                     | 1                               | o;   output: 1  | 1                    |
 
 U denotes uniform draws from [-sigma/sqrt(i), sigma/sqrt(i)].  All other draws are normal.  A bias with b_init="zeros"
-keeps its multiplier and starts at 0.  Weights are never rescaled during training.  A convolution has i = K K C_in and
-o = C_out, but in the std of `SpectralMuP`, sqrt(o/i) stands for sqrt(C_out / C_in).
+keeps its multiplier and starts at 0.  Weights are never rescaled during training.  A convolution has i = K K C_in and o
+= C_out, but in the std of `SpectralMuP`, sqrt(o/i) means sqrt(C_out / C_in).
 
 Depth: in a network of L residual branches, SpectralMuP and MeanField scale a branch's weights and biases by the factors
 

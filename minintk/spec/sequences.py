@@ -28,8 +28,8 @@ class GlobalSelfAttention(Layer):
 
     With "sqrt", an infinite-width kernel exists only if zeta = mn.Identity() and the number of heads also grows.
 
-    channels : channels of y.  heads : h.  key_channels, value_channels : channels per head, by default `channels`.
-    zeta : "softmax" or a pointwise activation.  With mn.Identity(), attention is linear in G.
+    channels : the number of channels of y.  heads : h.  key_channels, value_channels : channels per head, by default
+    `channels`.  zeta : "softmax" or a pointwise activation.  With mn.Identity(), attention is linear in G.
     qk_std : sigma_q sigma_k, the scale of G.   w_std : sigma_v sigma_o, the scale of y.   b_std : the scale of b.
     masked : if True, ignore padding in keys and queries and set y = 0 at padding.  This requires b_std = 0.
     Tensors: "in.0.W", ... for keys, queries (if scaling="sqrt") and values; "output.W" for W_o and "output.b" for b.

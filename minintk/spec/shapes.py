@@ -20,13 +20,13 @@ class UnsupportedLayer(TypeError):
 
 @dataclass(frozen=True)
 class Site:
-    """The place of a layer in a network.
+    """The position of a layer in a network.
 
-    shape : the shape of one example before the layer, ``(d,)`` or ``(H, W, C)``.
-    first : True if no weights come before the layer.  last : True if no weights come after it.
+    shape : the layer's input shape for one example, ``(d,)`` or ``(H, W, C)``.
+    first : True if no weights precede the layer.  last : True if no weights follow it.
     inputs : True if df/dx is needed, so that the backward sweep continues past the first weights.
     residuals : the number of residual branches in the network or, inside `Branches`, in the branch; 0 if not counted.
-    branches : `residuals` inside a Residual's branch, else 1.  end : True if no weights of that branch come later.
+    branches : `residuals` inside a Residual's branch, else 1.  end : True if no weights follow in that branch.
     """
 
     shape: Shape
@@ -44,13 +44,13 @@ class Site:
 
     @property
     def place(self) -> Place:
-        """Return 'input' if no weights come before, else 'output' if none come after, else 'hidden'."""
+        """Return 'input' if no weights precede the layer, else 'output' if none follow it, else 'hidden'."""
         return "input" if self.first else "output" if self.last else "hidden"
 
 
 @singledispatch
 def out_shape(layer: s.Layer, shape: Shape) -> Shape:
-    """Return the shape of one example after `layer`.  Raise ValueError if the layer does not accept `shape`."""
+    """Return the output shape of `layer` for one example.  Raise ValueError if the layer does not accept `shape`."""
     raise UnsupportedLayer(f"{type(layer).__name__} has no output shape: register minintk.spec.shapes.out_shape for it")
 
 

@@ -31,7 +31,7 @@ def variance_gain(layer: s.Layer) -> float:
 
 
 def warn_if_nothing_arrives(spec: s.Layer, parametrization: Parametrization) -> None:
-    """Issue a RuntimeWarning if the outputs start near zero.  Only NTK and Standard networks are checked."""
+    """Issue a RuntimeWarning if the initial outputs are near zero.  Only NTK and Standard networks are checked."""
     gain = variance_gain(spec) if isinstance(parametrization, (NTK, Standard)) else 1.0
     if gain < SMALLEST_SILENT_GAIN:
         warnings.warn(

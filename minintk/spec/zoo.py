@@ -1,7 +1,7 @@
 """Define the networks of published papers as specs (the zoo).
 
 The caller chooses the parametrization, as in ``mn.Network(zoo.lenet5(), (28, 28, 1), mn.PyTorch())``.  Images are
-channels-last.  The docstrings give the number of parameters P and the source of each network.
+channels-last.  The docstrings state the number of parameters P and the source of each network.
 
 >>> import minintk as mn
 >>> mn.Network(mlp(2, 512, 10), (784,)).size
@@ -144,7 +144,7 @@ def wide_resnet(
     average pooling and Dense.  Groups 2 and 3 begin with stride 2.  A block applies norm, ReLU and convolution twice,
     without biases.  If a block changes the shape, its shortcut is a 1 x 1 convolution after its first ReLU.
 
-    norm : the layer before each ReLU: `BatchNorm()`, `LayerNorm()`, or None for no normalisation.
+    norm : the layer that precedes each ReLU: `BatchNorm()`, `LayerNorm()`, or None for no normalisation.
     channels : the number of channels of all layers, instead of 16, 16k, 32k, 64k (Lee et al. 2019, figure 4: depth 10,
         1024 channels, w_std = 1, norm=None).  b_std : the scale of the dense layer's bias, or 0 for no bias.
     In the paper, WRN-28-10 has 36.5 million (36,479,194) parameters.  This network omits 17,962 of them: the scales and
@@ -181,7 +181,7 @@ def myrtle(depth: int = 5, channels: int = 64, outputs: int = 10) -> Sequential:
     """Return Myrtle5, Myrtle7 or Myrtle10 (Shankar et al. 2020) for 32 x 32 x 3 images.
 
     The network has 3 x 3 convolutions with ReLU in three groups of [2, 1, 1], [2, 2, 2] or [3, 3, 3], each followed by
-    average pooling by 2.  Two more pools leave one pixel, and Dense follows.  w_std is sqrt(2).  Biases are omitted.
+    average pooling by 2.  Two more pooling layers leave one pixel for Dense.  w_std is sqrt(2).  Biases are omitted.
     P = 9 n (3 + (depth - 2) n) + n C for n = `channels`.  Raises ValueError for other depths.
 
     >>> import minintk as mn

@@ -13,7 +13,7 @@ from minintk.validate import check_generator, whole
 
 @dataclass(frozen=True)
 class Shift:
-    """Shift every image by its own (dy, dx), uniform on {-pixels, ..., pixels}^2, and fill the gaps with `fill`.
+    """Shift each image by a random (dy, dx), uniform on {-pixels, ..., pixels}^2, and fill the gaps with `fill`.
 
     x : (N, H, W, C).  fill : the value of the background, e.g. 0 for images that were not standardised.
     Samarin et al. 2022 shift the images of MNIST by up to 7 pixels, a quarter of the images' width.

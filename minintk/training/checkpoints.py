@@ -167,7 +167,7 @@ def _check_generator(state: Any) -> None:
 
 
 def _form(value: Any, name: str = "") -> Any:
-    """Return what all states of a generator share: names, types, shapes, and whether integers are in range."""
+    """Return the properties that all states of a generator share: names, types, shapes, True for integers in range."""
     if isinstance(value, dict):
         return {key: _form(item, key) for key, item in value.items()}
     if isinstance(value, np.ndarray):
@@ -187,7 +187,7 @@ def _plain(value: Any) -> Any:
 
 
 def _restored(value: dict[str, Any]) -> Any:
-    """Turn a dictionary from `_plain` into an array; return others unchanged.  Raise ValueError for unknown dtypes."""
+    """Convert a dictionary from `_plain` to an array; return others unchanged.  Raise ValueError for unknown dtypes."""
     if value.keys() != {"array", "dtype"}:
         return value
     if value["dtype"] not in PLAIN:

@@ -175,7 +175,7 @@ class _Folder:
         return state, about
 
     def save(self, run: Descent, record: _Record) -> None:
-        """Write history and checkpoint.  If theta is not finite, raise FloatingPointError and keep the old files."""
+        """Write the history and checkpoint.  If theta is not finite, raise FloatingPointError and keep old files."""
         xp = array_namespace(run.theta)
         if not bool(xp.isfinite(xp.sum(run.theta))):  # the next loss would show this only after the file is overwritten
             raise FloatingPointError(f"training diverged: theta is no longer finite at step {run.step}")
@@ -200,7 +200,7 @@ def _damage(step: int, about: Mapping[str, Any]) -> str:
 def evaluate(
     model: Model, theta: Array, x: Array, y: Array, *, loss: Loss, batch_size: int = 1000
 ) -> dict[str, float | list[float]]:
-    """Return {"loss": L, "accuracy": fraction of correct predictions}, with lists of E numbers for an ensemble.
+    """Return {"loss": L, "accuracy": fraction of correct predictions}, with lists of E values for an ensemble.
 
     The predicted class is the index of the largest output, or the sign of a single output.  "accuracy" is omitted
     unless all rows of y are classes (one-hot, or -1 or 1).  batch_size : the number of examples evaluated at a time.

@@ -55,7 +55,7 @@ class WeightSpace:
         return array_namespace(s).concat(parts, axis=-2)
 
     def on(self, model: Model) -> WeightSpace:
-        """Return the same system with another model."""
+        """Return this system with another model."""
         return self if model is self.model else WeightSpace(model, self.x, self.scales, self.theta, self.whole)
 
     def after(self, s: Array) -> WeightSpace:

@@ -19,8 +19,8 @@ class History:
 
     loss, accuracy : means over the batches since the previous row.  Each batch is evaluated before the parameters are
     updated with it.  test_... : values on the held-out set after `step` steps.  For an ensemble, losses and accuracies
-    are lists of E numbers.  Accuracies are omitted if the targets are not classes.  t : as in `Snapshot`.  lr : the
-    rate of the latest step.  seconds : running time.  Raises ValueError unless all steps are integers.
+    are lists of E values.  Accuracies are omitted if the targets are not classes.  t : as in `Snapshot`.  lr : the rate
+    of the latest step.  seconds : running time.  Raises ValueError unless all steps are integers.
 
     >>> history = History([{"step": 1, "loss": 0.5}, {"step": 2, "loss": 0.25, "test_loss": 0.5}])
     >>> history["loss"], history["test_loss"]
@@ -72,7 +72,7 @@ class History:
             return cls(json.loads(whole_file(file).decode()))
 
     def draw(self, path: str | os.PathLike[str], title: str = "") -> None:
-        """Save a plot of the loss, and of the error if known, against the epoch or step.  Average over members."""
+        """Save a plot of the loss, and of the error rate if known, against the epoch or step.  Average over members."""
         if "loss" not in self.names:
             raise ValueError(f"draw expects rows with a loss, got {len(self)} rows with {list(self.names)}")
         from matplotlib.figure import Figure

@@ -79,8 +79,8 @@ class Moment:
     theta : ([E], P), or None in a kernel flow.  f : ([E], N, C) on the training set, or ([E], M, C) on all M points in
     a kernel flow.  loss : () or (E,), on the training set.  steps : the number of steps so far.  dt, batch_size : the
     length of the latest step and its number of examples.  ended : True if the flow has ended because every member's
-    loss is exactly zero.  state : for `flow(..., resume=state)`, or None with by=Solver(...).  Its `memory` is v.
-    kernel : ([E], M, C, M, C), the tangent kernel of a `hierarchy`, or None for other flows.
+    loss is exactly zero.  state : the argument of `flow(..., resume=state)`, or None with by=Solver(...).  The state's
+    `memory` is v.  kernel : ([E], M, C, M, C), the tangent kernel of a `hierarchy`, or None for other flows.
     """
 
     t: float
@@ -189,7 +189,7 @@ class SteppedFlow:
     """A flow in progress, integrated by `Steps`.
 
     dt : the next step's length, unless a reported time comes first.  path : () or (E,), the sum over steps of each
-    network's largest output change.  h, b : length and batch size of the last step.  seen : sum of b since `_look` ran.
+    network's largest output change.  h, b : length and batch size of the last step.  seen : examples since `_look` ran.
     """
 
     def __init__(self, system: System, s: Array, y: Array, settings: FlowSettings, by: Steps) -> None:

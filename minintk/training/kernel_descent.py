@@ -41,10 +41,10 @@ def kernel_descent(
 
     kernel : ([E], M, N) or ([E], M, C, N, C), f0 : ([E], M, C), y : (N, C), as in `kernel_flow`.  `kernel` and `y` are
     read during the run and not copied.  The other arguments are those of `train`.  With the same `rng`, the batches are
-    those of `train`.  Weight decay pulls theta towards theta_0.
+    the same as in `train`.  Weight decay pulls theta towards theta_0.
     A snapshot contains f, ([E], M, C), on all points, and the loss on all training points.  Its theta contains the
-    coefficients a, ([E], N, C), with f = f_0 + K a, and t is that of `train`.  The weights of the network are theta_0 +
-    S J.vjp(a).  With momentum m, time t corresponds to t / (1 - m) in a flow (see `analytic.gradient_descent`).
+    coefficients a, ([E], N, C), with f = f_0 + K a, and t is as in `train`.  The weights of the network are theta_0 + S
+    J.vjp(a).  With momentum m, time t corresponds to t / (1 - m) in a flow (see `analytic.gradient_descent`).
 
     Errors and warnings are those of `train` and `kernel_flow`.  Raises TypeError unless the optimiser is `SGD` or
     `Nesterov`, without `towards`.  For the discrete steps, see the supplement of Lee et al. 2019.
@@ -72,7 +72,7 @@ def kernel_descent(
 
 
 def check_frozen(kernel: Array, f0: Array, y: Array) -> tuple[int, bool]:
-    """Return N, and True if the kernel couples outputs.  Raise an error unless the kernel, f0 and y fit together."""
+    """Return N, and True if the kernel couples outputs.  Raise an error unless the kernel, f0 and y are compatible."""
     array_namespace(kernel, f0, y)
     for name, a in (("kernel", kernel), ("f0", f0)):
         check_floating(name, a)
@@ -100,7 +100,7 @@ def product(K: Array, u: Array, full: bool) -> Array:
 
 
 class FromKernel(Model):
-    """The model f = f_0 + K a with parameters a : ([E], N C).  The inputs are row numbers, `rows` : (N, 1)."""
+    """The model f = f_0 + K a with parameters a : ([E], N C).  The inputs are row indices, `rows` : (N, 1)."""
 
     input_shape = (1,)
 

@@ -81,7 +81,7 @@ def check_targets(loss: Any, y: Array, outputs: tuple[int, int], like: Array) ->
 
 
 def check_problem(model: Model, theta: Array, x: Array, y: Array, loss: Any) -> None:
-    """Raise TypeError or ValueError unless model, theta, N >= 1 examples, their targets and the loss fit together."""
+    """Raise TypeError or ValueError unless model, theta, N >= 1 examples, their targets and the loss are compatible."""
     check_model(model)
     model.check(theta, x)
     if x.shape[0] == 0:
@@ -92,10 +92,10 @@ def check_problem(model: Model, theta: Array, x: Array, y: Array, loss: Any) -> 
 
 
 def _fitting(f: Array, y: Array) -> Any:
-    """Check f : ([E], N, C) and y : (N, C) before a loss is computed, and return their namespace.
+    """Check f : ([E], N, C) and y : (N, C) before a loss is computed, and return their array namespace.
 
     Raises TypeError unless both are unmasked float32 or float64 arrays, because uint8 overflows and float16 is
-    imprecise.  Raises ValueError if (N, C) differ, because f and y could broadcast, or if N = 0.
+    imprecise.  Raises ValueError if their (N, C) differ, because f and y could broadcast silently, or if N = 0.
     """
     check_floating("f", f)
     check_floating("y", y)
@@ -202,7 +202,7 @@ class SoftmaxCrossEntropy(Loss):
 
 @dataclass(frozen=True)
 class _Margin(Loss):
-    """A loss of the margin y f, for one output and y = -1 or 1.  alpha : as in `Centred`; 1 means no scale."""
+    """A loss of the margin y f, for one output and y = -1 or 1.  alpha : as in `Centred`; 1 means no scaling."""
 
     alpha: float = 1.0
 
@@ -228,7 +228,7 @@ class Hinge(_Margin):
     """L = 1/(alpha^2 N) sum_n max(0, 1 - y_n f_n),   dL/df = -y / (alpha^2 N) if y f < 1, else 0.
 
     The loss requires one output and y = -1 or 1.  For ``Centred(net, theta0, alpha)``, L is equation (5) of Geiger et
-    al. 2020.  The initial df/dt does not depend on alpha.  A flow ends when every margin y f is at least 1.
+    al. 2020.  Initially, df/dt does not depend on alpha.  A flow ends when every margin y f is at least 1.
 
     >>> import numpy as np
     >>> f, y = np.array([[0.5], [2.0]]), np.array([[1.0], [-1.0]])

@@ -45,7 +45,7 @@ class Optimizer(ABC):
     towards, _k = cast("Array | None", None), 0
 
     def __post_init__(self) -> None:
-        """Raise ValueError for numbers out of range."""
+        """Raise ValueError if an argument is out of range."""
         name, memories = type(self).__name__, [name for name in ("momentum", "b1", "b2") if hasattr(self, name)]
         if not isinstance(self.lr, Schedule):
             number(f"{name}(lr=...)", self.lr)
@@ -276,7 +276,7 @@ def _in_pieces(work: Callable[[slice], None], theta: Array) -> None:
 
 
 def _check_decay(optimizer: Any, lr: float) -> None:
-    """Raise ValueError unless 1 - lr weight_decay > 0.  A step with zero gradient multiplies u by this number."""
+    """Raise ValueError unless 1 - lr weight_decay > 0.  A step with zero gradient multiplies u by this factor."""
     if not lr * float(optimizer.weight_decay) < 1:
         what = f"a step at lr={lr:g} with weight_decay={optimizer.weight_decay:g} multiplies the weights by"
         found = f"1 - lr weight_decay = {1 - lr * optimizer.weight_decay:.3g}"

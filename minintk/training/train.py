@@ -169,7 +169,7 @@ def _train(run: Descent, steps: int, every: int) -> Iterator[Snapshot]:
 
 
 class Descent:
-    """A run of training.  `advance` changes theta and memory in place.  y contains the targets of the latest batch."""
+    """A training run.  `advance` changes theta and memory in place.  y contains the targets of the latest batch."""
 
     def __init__(
         self, model: Model, theta: Array, x: Array, y: Array, loss: Loss, optimizer: Optimizer, steps: int,
@@ -255,7 +255,7 @@ class Descent:
         return f, value
 
     def _check_written(self, gradient: Array, value: Array) -> None:
-        """Raise TypeError if the loss, `value`, is finite but an entry of `gradient` is NaN, so no layer wrote it."""
+        """Raise TypeError if the loss, `value`, is finite but an entry of `gradient` is NaN: no layer wrote it."""
         xp, layout = array_namespace(gradient), self.model.layout
         for t in layout.tensors if bool(xp.all(xp.isfinite(value))) else ():
             if bool(xp.any(xp.isnan(gradient[..., layout.slices[t.name]]))):
@@ -294,12 +294,12 @@ def warn_if_unstable(run: Descent, stacklevel: int = 3) -> None:
 
     Full-batch descent diverges for lr > reach N / (c lambda_max).  lambda_max is the largest eigenvalue of J S J',
     `reach` is 2 (1 + momentum) for heavy ball, c is the loss's curvature (1 for mn.mse).  In a direction in which the
-    curvature has mean lambda, and variance lambda s over batches of b examples, descent is stable (mean square) up to
+    curvature has mean lambda, and variance lambda s over batches of b examples, descent is stable in mean square up to
 
         1 / lr = c (lambda / reach + s / (2 (1 - momentum))),    s = (k - lambda) (1/b - 1/N),    k = mean |J_n|^2
 
-    at the worst lambda from 0 to lambda_max / N.  J_n is the Jacobian at example n.  One batch gives lambda_max by 3
-    Lanczos steps, or more if lr is above half the bound, and k from up to 4 examples.  For b < N, we warn above 1.5
+    at the worst lambda from 0 to lambda_max / N.  J_n is the Jacobian at example n.  We estimate lambda_max on a batch
+    by 3 Lanczos steps (more if lr exceeds half the bound), and k on up to 4 examples.  For b < N, we warn above 1.5
     times the bound, because linearised networks diverged at .8 to 1.5 times it (b = 2 to 32, momentum 0 and .9).
     """
     curvature, batches, reach = run.loss.curvature, run.batches, run.optimizer.reach
@@ -319,7 +319,7 @@ def warn_if_unstable(run: Descent, stacklevel: int = 3) -> None:
 
 
 def _inverse_rate(run: Descent, reach: float, clear: float) -> float:
-    """Return the largest 1 / (c lr) of `warn_if_unstable` over members and lambda, approximate if below `clear`."""
+    """Return the largest 1 / (c lr) in `warn_if_unstable` over members and lambda; approximate if below `clear`."""
     b, N, m = run.batches.size, run.batches.x.shape[0], float(getattr(run.optimizer, "momentum", 0.0))
     x = run.batches.x if b == N else run.batches.x[to_library(np.arange(b) * N // b, array_namespace(run.theta))]
 

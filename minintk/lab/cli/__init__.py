@@ -29,7 +29,7 @@ ELSEWHERE = ("analytic.verify.command", "minintk.examination.command")
 
 
 def commands() -> Iterator[tuple[str, Any]]:
-    """Yield (name, command) for all commands, first for those defined in ELSEWHERE."""
+    """Yield (name, command) for all commands, beginning with those defined in ELSEWHERE."""
     known = set(COMMANDS)
     for name in ELSEWHERE:
         with suppress(ModuleNotFoundError):

@@ -1,6 +1,6 @@
 """Declare commands.  A command has options and a function that takes the parsed arguments and returns an exit status.
 
-Exit status: 0 success, 1 failure (or undecided `coordinate-check`), 2 an error, 3 undecided, 130 interrupted.
+Exit status: 0 = success, 1 = failure (or undecided `coordinate-check`), 2 = error, 3 = undecided, 130 = interrupted.
 """
 
 from __future__ import annotations

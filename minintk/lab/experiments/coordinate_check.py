@@ -10,8 +10,8 @@ Networks of increasing width are trained for a few steps.  Two sizes are measure
 Each size is fitted as A n^b at width n.  The check passes if b's confidence interval is within `tolerance` of 0 for |h|
 and |dh| of every layer, and overlaps this range for every |dW|.  Initial outputs can be of order n^-1/2, so b < 0 is
 accepted for |h| of the outputs.  Features depend on all earlier layers, so |W| and |dW| show which layer is wrong.  |W|
-depends only on the tensor's own initial scale.  If all |W| are right, or with Adam, the first |dW| depends only on the
-tensor's own learning rate.  For gradient descent, |dW| is divided by the size of dL/df, which multiplies all gradients.
+depends only on the tensor's own initial scale.  If all |W| are correct, or with Adam, the first |dW| depends only on
+the tensor's learning rate.  For gradient descent, |dW| is divided by the size of dL/df, which multiplies all gradients.
 
 For networks with L residual branches, the sizes are fitted as A L^b.  Branches at equal relative depth are compared,
 and |W| and |dW| are divided by the powers of depth in `minintk.spec.parametrization`.
@@ -50,8 +50,8 @@ GROWN = 10.0
 class Scaling:
     """The scaling with width of one quantity of a layer (h, dh) or a tensor (W, dW): its values, fit and verdict.
 
-    values[i] : (S,) for S seeds at widths[i].  fit : None if a value is 0.  at_most : True if exponents < 0 also pass.
-    curves[i] : (S, steps + 1), the values after every step, for h and dh only.
+    values[i] : (S,) for S seeds at widths[i].  fit : a `PowerLaw`, or None if a value is 0.  at_most : True if
+    exponents < 0 also pass.  curves[i] : (S, steps + 1), values at the start and after each step, of h and dh only.
     verdict : "pass" if the whole interval of the exponent is within `tolerance` of 0, "fail" if no part of it is.
     """
 
@@ -224,8 +224,8 @@ def coordinate_check(
     The function can also return a torch module or a pair (module, {parameter name: learning-rate factor}).  The module
     keeps the initial weights that torch draws, unless a parametrization is given.
     x : (N, *input_shape).  y : (N, C).  A few dozen examples are enough.
-    parametrization : defaults to `SpectralMuP()` for specs.  optimizer : an optimiser or function network -> optimiser.
-    seeds : networks per width, at least two.  steps : training steps, each on all of x.
+    parametrization : defaults to `SpectralMuP()` for specs.  optimizer : an optimiser or a function network ->
+    optimiser.  seeds : networks per width, at least two.  steps : training steps, each on all of x.
     budget : the largest number of networks per width.  Defaults to `seeds`.  While the verdict is undecided, the number
     of networks is doubled.  The repeated tests of an exponent have total level 0.05, as in `minintk.grade.exponent`.
     tolerance : the largest acceptable |exponent|.
@@ -293,7 +293,7 @@ def _rows(
 
 
 def _notes(check: CoordinateCheck, growth: float, eps: float) -> Iterator[str]:
-    """Yield reasons why a measurement may not reflect the parametrization: divergence, rounding, the size of dL/df."""
+    """Yield reasons why a measurement may not reflect the parametrization: divergence, rounding, a varying dL/df."""
     if check.diverged:
         at = f"{check.variable} = {', '.join(map(str, check.diverged))}"
         yield f"training diverges at {at}: the loss grew up to {growth:.3g}-fold; choose a smaller rate"

@@ -70,10 +70,10 @@ def initial_thetas(net: Network, x: Array, rng: np.random.Generator, seeds: int)
 
 
 def matched(nets: Sequence[Network], widths: Sequence[int]) -> tuple[str, list[Callable[[str], str | None]]]:
-    """Return "n" for widths or "L" for depths, and a map per network from its names to the shallowest network's.
+    """Return "n" for widths or "L" for depths, and maps from each network's names to those of the shallowest one.
 
-    The names are those of layers and tensors.  Branch ceil(k L / L_0) of L is mapped to branch k of the shallowest
-    network's L_0, at the same relative depth.  Other branches have no counterpart (None).
+    The names are those of layers and tensors.  Branch ceil(k L / L_0) of L branches is mapped to branch k of L_0 in the
+    shallowest network, at the same relative depth.  Other branches have no counterpart (None).
     """
     sizes = [len(net.spec) for net in nets]
     blocks = [[i for i, layer in enumerate(net.spec) if isinstance(layer, Residual)] for net in nets]
@@ -95,7 +95,7 @@ def matched(nets: Sequence[Network], widths: Sequence[int]) -> tuple[str, list[C
 
 
 def _counterpart(places: Mapping[int, int] | None, name: str) -> str | None:
-    """Return the name with its position replaced by `places`, or unchanged without `places` or a position."""
+    """Return the name with its position mapped by `places`; return it unchanged without `places` or a position."""
     at, dot, rest = name.partition(".")
     if places is None or not at.isdigit():
         return name

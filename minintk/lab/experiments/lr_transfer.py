@@ -36,7 +36,7 @@ class Transfer:
     """The losses and the best rates that `learning_rate_transfer` found.
 
     widths : the widths, or the depths if `variable` is "L" instead of "n".
-    losses : (widths, rates, seeds), after training, or the initial loss if that is lower or training diverged.
+    losses : (widths, rates, seeds), final losses, or initial ones if they are lower or training diverged.
     optima : the best rate at each width, with an interval from a bootstrap over seeds.
     shift : log2 of the factor by which the best rate changes if the width doubles: 0 if constant, -1 if lr ~ 1/n.
     """
@@ -138,10 +138,10 @@ def learning_rate_transfer(
     spec_of_width : a function that returns the spec of width n, or the spec with L residual branches.  It can also
     return a torch module or a pair (module, {parameter name: learning-rate factor}).  The module keeps the initial
     weights that torch draws, unless a parametrization is given.  x : (N, *input_shape).  y : (N, C).  rates : at least
-    three, increasing, with the best one in the interior.  optimizer : a class such as `mn.SGD`, `mn.Adam` or `mn.Muon`,
-    or a function of the rate that returns an optimiser or a function network -> optimiser.  steps : full-batch steps.
-    parametrization : defaults to `SpectralMuP()` for specs.  seeds : networks per width, at least two, with the same
-    initial weights at every rate.  rng : generator for the weights and the bootstrap.  Defaults to
+    three, increasing, with the best rate in the interior.  optimizer : a class such as `mn.SGD`, `mn.Adam` or
+    `mn.Muon`, or a function of the rate that returns an optimiser or a function network -> optimiser.  steps :
+    full-batch steps.  parametrization : defaults to `SpectralMuP()` for specs.  seeds : networks per width, at least
+    two, with the same initial weights at every rate.  rng : generator for the weights and the bootstrap.  Defaults to
     numpy.random.default_rng(0).  progress : True to show a bar with the remaining time on stderr.
 
     Losses are computed on all of x after training.  Invalid arguments raise ValueError or TypeError before training.
@@ -234,7 +234,7 @@ def _logs(losses: Host) -> Host:
 
 
 def _minimum(rates: Sequence[float], values: Host) -> float:
-    """Return log2 of the rate at the minimum of the parabola through the lowest value and its two neighbours, if any.
+    """Return log2 of the rate with the lowest value, refined by a parabola through it and its two neighbours, if any.
 
     >>> round(_minimum([1.0, 2.0, 8.0], np.array([(np.log2(lr) - 1.25) ** 2 for lr in (1, 2, 8)])), 12)
     1.25

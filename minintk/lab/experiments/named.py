@@ -148,7 +148,7 @@ def _imported(name: str, wanted: str) -> Any:
 def data(name: str, flat: bool = False) -> tuple[Dataset, Dataset]:
     """Return (train, test) images in [0, 1], float32.  name : "digits", "mnist", "cifar10", or a folder with the files.
 
-    "digits" : 1,500 and 297 of the packaged digits, enlarged to 28 x 28 pixels unless `flat`.
+    "digits" : 1,500 and 297 images of the packaged digits, enlarged to 28 x 28 pixels unless `flat`.
     """
     if name == "digits":
         digits = datasets.digits(dtype=np.float32)

@@ -20,7 +20,7 @@ ENDS = '\nif __name__ == "__main__":\n    command_line(main, SIZES'
 def scripts(names: Sequence[str] = ()) -> dict[str, Path]:
     """Return {name: file} for the named scripts or, without names, for all that contain ENDS, in alphabetical order.
 
-    Raises ValueError for an unknown name, FileNotFoundError if the package was installed without the scripts.
+    Raises ValueError for an unknown name, and FileNotFoundError if the package was installed without the scripts.
     """
     found = [path for path in sorted(EXAMPLES.glob("*.py")) if ENDS in path.read_text("utf-8")]
     if not found:

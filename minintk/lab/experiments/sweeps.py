@@ -46,7 +46,7 @@ class Table:
     """The results of a sweep.
 
     grid : {name: values}.  results : one for each grid point, ordered so that the last axis varies fastest.
-    table["error"] has the shape of the grid, followed by the axes of one result.  It is NaN for diverged runs.
+    table["error"] has the shape of the grid, followed by the axes of one value.  It is NaN for diverged runs.
 
     >>> results = [{"loss": float(i)} for i in range(5)] + [{"diverged": "at step 3"}]
     >>> table = Table({"width": (4, 8), "seed": (0, 1, 2)}, results)
