@@ -43,7 +43,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark most cases of long families as slow in a run of all tests. Tests requested by file or name run in full."""
+    """Mark most cases of slow test families as slow in a full run. Tests requested by file or name run in full."""
     if config.args == config.getini("testpaths") and not config.option.keyword:
         thin(items, FAMILIES.read_text("utf-8"))
 

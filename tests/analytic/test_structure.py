@@ -185,7 +185,7 @@ def test_products_of_features_that_differ_in_variance() -> None:
 def test_derivatives_in_the_scales() -> None:
     """Compare the derivatives of sums, products and concatenations with kernels of scaled specs.
 
-    The finite differences in this test have a step ten times as large as the library's.
+    The finite differences in this test have steps ten times as large as the library's.
     """
     x = inputs()
     for kind in (mn.Sum, mn.Product, mn.Concat):
@@ -235,7 +235,7 @@ def test_masks_on_vectors() -> None:
 
 
 def test_a_second_array_has_masks_of_its_own() -> None:
-    """For two draws of masks, E f(x) f(x2) is k(x, x2), even if x2 is x. The check fails on k(x), for one draw."""
+    """For two draws of masks, E f(x) f(x2) is k(x, x2), even if x2 is x. The check fails on k(x) (for one draw)."""
     x, end = inputs(3), mn.Dense(4, w_std=1.3, b_std=0.2)
     spec = mn.Sequential(mn.Dense(6, b_std=0.4), mn.ReLU(), mn.Dropout(0.4), end)
     k, net, rng, drawn = an.kernel(spec), mn.Network(spec, (3,)), np.random.default_rng(0), []

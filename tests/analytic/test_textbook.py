@@ -1,4 +1,4 @@
-"""Test the textbook's formulas against the engine, 70-digit values and small steps. Wrong formulas must fail."""
+"""Test the textbook's formulas against the engine, 70-digit values and small steps. Wrong formulas must be detected."""
 
 from __future__ import annotations
 
@@ -247,7 +247,7 @@ def test_images_that_are_flattened_first_are_vectors() -> None:
 
 
 def plant(monkeypatch: pytest.MonkeyPatch, name: str, wrong: Callable[..., Any]) -> None:
-    """Replace the textbook's formula `name` by `wrong`, which receives the right formula and its arguments."""
+    """Replace the textbook's formula `name` by `wrong`, which receives the correct formula and its arguments."""
     monkeypatch.setattr(textbook, name, partial(wrong, getattr(textbook, name)))
 
 

@@ -131,7 +131,7 @@ def outer_products(x: Array) -> int:
 
 
 def test_rows_of_one_norm_share_the_coefficients_of_a_quadrature() -> None:
-    """If all norms are equal, each degree of the series needs one number per tile instead of an outer product."""
+    """If all norms are equal, each degree of the series needs one factor per tile instead of an outer product."""
     x = np.sign(np.random.default_rng(0).normal(size=(30, 16)))
     assert outer_products(x) == 0
     x[0] *= 2
@@ -187,7 +187,7 @@ def test_an_activation_works_on_strips_that_stay_in_cache() -> None:
 
 @pytest.mark.parametrize(("how", "long"), [({}, True), ({"padding": "circular"}, False)], ids=["zeros", "circular"])
 def test_windows_are_long_sums_where_they_can_be(how: Any, long: bool) -> None:
-    """Window sums add contiguous numbers. Windows that wrap use another path."""
+    """Window sums add contiguous values. Windows that wrap use another path."""
     with counted(window_sums, "joint_sum") as sums:
         an.kernel(convolutional(mn.ReLU(), **how)).both(X)
     assert bool(sums) != long

@@ -403,8 +403,8 @@ def steps_taken(model: str, ensemble: int | None, batch_size: int | None, steps:
 def test_a_training_step_does_not_wait(model: str, ensemble: int | None, batch_size: int | None) -> None:
     """Forty training steps synchronise as often as twenty. An ensemble adds few launches.
 
-    In each step, four launches copy the gradients of the four weight matrices to their places between the gradients of
-    other layers.
+    In each step, four launches copy the gradients of the four weight matrices to their positions between the gradients
+    of other layers.
     """
     few, many = (steps_taken(model, ensemble, batch_size, steps) for steps in (20, 40))
     assert many.synchronisations == few.synchronisations

@@ -1,4 +1,4 @@
-"""Test that infinite-width convolutional kernels have NumPy's values, and the library and dtype of the inputs."""
+"""Test that infinite-width convolutional kernels equal NumPy's, in the library and dtype of the inputs."""
 
 from __future__ import annotations
 

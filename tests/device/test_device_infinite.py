@@ -126,7 +126,7 @@ def test_samples(xp: Any) -> None:
 
 
 def test_a_singular_kernel_is_noticed(xp: Any) -> None:
-    """A duplicated example does not change the predictions. The likelihood is undefined and raises ValueError.
+    """A duplicated example does not change predictions. Computing the undefined likelihood raises ValueError.
 
     A GPU's solver does not report that the kernel is singular.
     """

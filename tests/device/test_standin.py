@@ -162,7 +162,7 @@ def test_a_failed_factorisation_is_silent_as_on_a_gpu() -> None:
 
 @dataclass(frozen=True)
 class NumPyInside(mn.spec.Activation):
-    """An activation computed by NumPy's function, which works on the host but not on a GPU."""
+    """An activation computed by a NumPy function, which works on the host but not on a GPU."""
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ def theirs(x: np.ndarray[Any, Any], b_std: float | None, standard: bool, width: 
 @pytest.mark.parametrize("standard", [True, False])
 @pytest.mark.parametrize("b_std", [None, 0.0, 0.4])
 def test_their_biases_in_the_words_of_the_table(b_std: float | None, standard: bool) -> None:
-    """In neural-tangents, b_std = 0 adds a bias only with "standard". The page's table has a row for this case."""
+    """In neural-tangents, b_std = 0 adds a bias only in "standard" form. The page's table has a row for this case."""
     starts_at_zero = b_std == 0.0 and standard
     how: Any = {"b_std": 1.0, "b_init": "zeros"} if starts_at_zero else {"b_std": b_std or 0.0}
     x, parametrization = np.random.default_rng(0).standard_normal((4, 3)), mn.Standard() if standard else mn.NTK()

@@ -326,7 +326,7 @@ def jacobian(f: Callable[[Tensors], Any], tensors: Tensors, outputs: Sequence[tu
 def waves(*shapes: tuple[Callable[[Any], Any], float, tuple[int, ...]]) -> list[Any]:
     """Return tensors that contain sines or cosines of consecutive integers.
 
-    shapes : (function, first number, shape) of each tensor.
+    shapes : (function, first integer, shape) of each tensor.
     """
     return [exact(wave(start + np.arange(float(math.prod(shape)))).reshape(shape)) for wave, start, shape in shapes]
 

@@ -150,7 +150,7 @@ stops: list[str] = []
 
 
 def stopped(host: Host, k: int, action: Callable[[], None], where: Callable[[FrameType], bool]) -> tuple[str, int]:
-    """Run a host, and call `action` at its k-th line with where(frame) true. Return (host's bits, lines counted)."""
+    """Run a host, and call `action` at its k-th line that satisfies `where`. Return (host's bits, lines counted)."""
     count, before = [0], dict[FrameType, int]()
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Define torch networks that contain most kinds of modules that can be lifted. A formula gives their tensors."""
+"""Define torch networks that contain most kinds of modules that can be lifted. A formula defines their tensors."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ D = mn.Sequential(mn.Dense(8, b_std=1.0), mn.Tanh(), mn.Dense(8, b_std=1.0))
 
 
 class TwoLayers(torch_standin.Module):
-    """The module out(tanh(inp(x))), which is not a Sequential. The layers are defined in the order of `defined`."""
+    """The module out(tanh(inp(x))), which is not a Sequential. Its layers are defined in the order `defined`."""
 
     def __init__(self, *defined: str) -> None:
         super().__init__()

@@ -35,7 +35,7 @@ def limit(k: int, chance: float = 1e-6) -> float:
 
 
 def z_scores(samples: Array, truth: Array) -> Array:
-    """Return z of each entry for samples : (E, ...) and truth : (...). If all samples agree, z is 0 or very large."""
+    """Return z of each entry for samples : (E, ...) and truth : (...). If all samples are equal, z is 0 or huge."""
     E = len(samples)
     difference, error = samples.mean(axis=0) - truth, samples.std(axis=0, ddof=1) / sqrt(E)
     rounding = 1e-12 * np.abs(truth).max()

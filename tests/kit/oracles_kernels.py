@@ -138,7 +138,7 @@ Long = np.longdouble
 
 
 def places(size: int, kernel: int, stride: int, padding: Any) -> list[list[int | None]]:
-    """Return the input pixel at each place of the window, for each output pixel along one axis.
+    """Return the input pixel at each position in the window, for each output pixel along one axis.
 
     Positions outside the image are None.
     """
@@ -160,9 +160,9 @@ def places(size: int, kernel: int, stride: int, padding: Any) -> list[list[int |
 
 
 def window_matrices(layer: Any, grid: tuple[int, ...]) -> tuple[list[Array], tuple[int, ...]]:
-    """Return ([matrix for each place of the window], grid of the outputs).
+    """Return ([matrix for each position in the window], grid of the outputs).
 
-    Each 0/1 matrix (output pixels, input pixels) picks the input pixel at one place of the window.
+    Each 0/1 matrix (output pixels, input pixels) picks the input pixel at one position in the window.
     """
 
     def each(value: Any) -> tuple[Any, ...]:

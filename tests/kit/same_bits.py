@@ -1,4 +1,4 @@
-"""Check that a kernel has the same bytes when it is computed in blocks, in workers, in threads or in one call."""
+"""Check that a kernel has the same bytes whether it is computed in blocks, workers, threads or a single call."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Thin out families of similar cases. By default, tests run a sample; `make.py test-all` runs all cases.
+"""Thin out families of similar test cases. By default, tests run a sample; `make.py test-all` runs all cases.
 
-`FAMILIES` lists the parametrized tests that take seconds, with the part that runs by default. To rewrite this list,
-name the folder, so that families run in full:
+`FAMILIES` lists the parametrized tests that take seconds, with the share of cases that run by default. To rewrite this
+list, name the folder, so that families run in full:
 
     python3 make.py test tests --durations=0 > durations.log
     python3 make.py python -m tests.kit.thinned durations.log
@@ -62,7 +62,7 @@ def thin(items: Sequence[pytest.Item], families: str) -> None:
 
 
 def listed(durations: str) -> str:
-    """Return the list of families, from what pytest prints for --durations=0 if families run in full."""
+    """Return the list of families, given the output of pytest --durations=0 for families that run in full."""
     seconds, cases = defaultdict[str, float](float), defaultdict[str, set[str]](set)
     for time, case in re.findall(r"^ *([0-9.]+)s (?:call|setup|teardown) +(tests/.*)$", durations, re.M):
         family = case.partition("[")[0]

@@ -33,7 +33,7 @@ def logs(folder: Path) -> list[Path]:
 
 
 def note() -> None:
-    """Record that this process computes a unit. Then wait at most a minute until every starter has recorded a unit."""
+    """Record that this process computes a unit, and wait, at most a minute, until every process has recorded one."""
     folder = Path(os.environ[HOME])
     with open(folder.parent / f"{folder.name}-{os.getpid()}.log", "ab") as log:
         log.write(b".")
@@ -66,14 +66,14 @@ def fit(folder: Path) -> None:
 
 
 def work(a: int, seed: tuple[int, ...]) -> list[dict[str, float]]:
-    """Compute a unit of the sweep: one value for `a` and each seed."""
+    """Compute a unit of the sweep: one value per seed, for this `a`."""
     note()
     sleep(UNIT)
     return [{"value": a / 3 + s + sum(seed) / 7} for s in seed]
 
 
 def sweep(folder: Path) -> None:
-    """Run a sweep of twelve calls of `work`, each with two runs."""
+    """Run a sweep of twelve calls of `work`, each for two seeds."""
     mn.sweep(work, {"a": range(4), "seed": range(6)}, together="seed", batch=2, store=folder)
 
 
@@ -85,7 +85,7 @@ def noted_block(evaluate: Any, *arguments: Any) -> Any:
 
 
 def kernel(folder: Path) -> None:
-    """Compute a kernel in a store as fifteen blocks, each of which pairs two images with two images."""
+    """Compute a kernel in a store as fifteen blocks, each for two images against two images."""
     vars(streaming).update(PIXEL_PAIRS_PER_BLOCK=4 * (4 * 3) ** 2, FEWEST=5, SHORTEST=0.0)
     engine.SHORTEST_TILE = 0.0
     right, k = streaming.fill, an.kernel(POOLED)

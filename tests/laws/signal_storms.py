@@ -1,11 +1,11 @@
-"""Send storms of signals to public calls.
+"""Interrupt public calls by storms of signals.
 
     python3 make.py python tests/laws/signal_storms.py 10000 [seed]
 
 A storm is one call of a host (see `tests/kit/guests.py`), during which SIGALRM and SIGUSR1 can arrive at random times.
-SIGALRM raises an error, like a time limit. SIGUSR1 calls the library, like a progress report. The call must return its
-usual bits or raise the error. The next call must return its usual bits, and must leave the state as it was before the
-storm. The script prints how often each outcome occurred. The exit status is 1 if a storm fails or takes over a minute.
+SIGALRM's handler raises an error, as a time limit does. SIGUSR1's handler calls the library, as a progress report does.
+The call must return its usual bits or raise the error. The next call must return its usual bits, and leave the state as
+it was before the storm. The script counts each outcome. The exit status is 1 if a storm fails or takes over a minute.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HANG = 60
 
 
 def limited(host: Callable[[], Any]) -> Any:
-    """Call the host. The signal handler raises the time limit's error only inside this call."""
+    """Call the host. The handler of SIGALRM raises the error only inside this call."""
     return host()
 
 

@@ -1,4 +1,4 @@
-"""Compare mean kernels of finite networks with infinite-width kernels, and training with the closed form."""
+"""Compare mean kernels of finite networks with infinite-width kernels, and training with its closed form."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_relu_without_bias_has_the_infinite_diagonal_on_average_at_any_depth() -
 
 
 def test_the_variance_of_one_hidden_relu_layer_is_three_over_n() -> None:
-    """n Var hatTh(x, x) / Th(x, x)^2 is exactly 3. The fourth moment gives the error of the estimate."""
+    """n Var hatTh(x, x) / Th(x, x)^2 is exactly 3. The fourth moment gives the standard error of the estimate."""
     n, E = 20, 20_000
     spec = mn.Sequential(mn.Dense(n, w_std=2**0.5), mn.ReLU(), mn.Dense(1, w_std=2**0.5))
     _, ntk = kernels(spec, X[:1], E)
@@ -130,7 +130,7 @@ WRONG: dict[str, Callable[[], tuple[Array, Array]]] = {
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
 def test_the_z_test_refuses_wrong_kernels(wrong: Callable[[], tuple[Array, Array]]) -> None:
-    """With the same samples, the z-test passes for the right kernels and fails for wrong kernels."""
+    """With the same samples, the z-test passes for the correct kernels and fails for wrong kernels."""
     nngp, ntk = kernels(SPEC, X, 4000)
     right = truth(SPEC)
     assert max(np.abs(z_scores(nngp, right[0])).max(), np.abs(z_scores(ntk, right[1])).max()) < limit(20)
@@ -186,7 +186,7 @@ def test_a_kernel_averaged_over_outputs_serves_one_output() -> None:
 
 
 def test_the_stability_bounds_agree() -> None:
-    """`train` warns above the learning rate that `max_learning_rate` returns."""
+    """`train` warns of learning rates above the one that `max_learning_rate` returns."""
     rng = np.random.default_rng(0)
     net = mn.Network(mn.Sequential(mn.Dense(20), mn.Erf(), mn.Dense(2)), (3,))
     theta, x, y = net.init(rng), rng.standard_normal((6, 3)), rng.standard_normal((6, 2))
@@ -200,7 +200,7 @@ def test_the_stability_bounds_agree() -> None:
 
 @given(cases(networks(SMOOTH, parametrizations=(mn.NTK(),)), ensembles=(None,)))
 def test_roundings_are_small_beside_the_tolerance_of_the_closed_form(case: Case) -> None:
-    """The rounding error estimated by `roundings` is far below the tolerance of 1e-10 above."""
+    """The rounding error estimated by `roundings` is far below 1e-10, the tolerance of the test above."""
     assert roundings(case.net, case.theta, case.x) < 1e-12
 
 
@@ -208,9 +208,9 @@ def test_roundings_are_small_beside_the_tolerance_of_the_closed_form(case: Case)
 
 
 def test_mean_and_covariance_of_the_ensemble_are_those_of_its_members() -> None:
-    """Compare eqs. (14), (15) of Lee et al. (2019) with (9) to (11), which make every member an affine map of f_0.
+    """Compare eqs. (14), (15) of Lee et al. (2019) with (9) to (11), by which members are affine maps of f_0.
 
-    `gradient_flow(...).predict` gives the map's matrix B by columns. The covariance must be B cov(f_0) B'.
+    Differences of `gradient_flow(...).predict` at unit f_0 give the map's matrix B. The covariance is B cov(f_0) B'.
     """
     spec, rng = one_hidden(mn.Erf(), 50, b_std=0.2), np.random.default_rng(0)
     x, x_test, y = inputs(5), inputs(3, seed=1), rng.standard_normal((5, 1))
@@ -229,7 +229,7 @@ def test_mean_and_covariance_of_the_ensemble_are_those_of_its_members() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ntk", "nngp"])
 def test_trained_ensembles_have_the_predicted_mean_and_variance(kind: Any) -> None:
-    """Check the mean and variance of 400 trained networks with one hidden layer of width 1024 by z-scores.
+    """Check mean and variance of the outputs of 400 trained networks with one hidden layer of width 1024 by z-scores.
 
     The finite width adds a bias O(1/n), here a few per cent of a standard deviation and far below the z-test's limit.
     kind="nngp" trains only the last layer.
@@ -252,7 +252,7 @@ def test_trained_ensembles_have_the_predicted_mean_and_variance(kind: Any) -> No
     K = kernel.nngp(np.concatenate([x, x_test]))
 
     def predicted(kind: str) -> tuple[Array, Array]:
-        """Return the mean and variance after descent, with A = Theta(x, X) Theta^-1 (I - (I - lr/N Theta)^steps)."""
+        """Return mean and variance of f after descent, with A = Theta(x, X) Theta^-1 (I - (I - lr/N Theta)^steps)."""
         theta_xx = kernel.ntk(x) if kind == "ntk" else kernel.nngp(x)
         theta_tx = kernel.ntk(x_test, x) if kind == "ntk" else kernel.nngp(x_test, x)
         lam, Q = np.linalg.eigh(theta_xx)

@@ -1,8 +1,8 @@
 """Compare mean kernels of finite convolutional networks at initialisation with infinite-width kernels, by z-scores.
 
-With one activation on every path, the inputs of all activations are Gaussian, and the expectations are equal at every
-number of channels. The kernels of deeper networks have a bias of order 1 / channels. A combination of two widths
-removes this bias.
+With one activation on every path, the inputs of all activations are Gaussian, and the mean kernels equal the
+infinite-width kernels for any number of channels. The kernels of deeper networks have a bias of order 1 / channels. A
+combination of two widths removes this bias.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def test_on_sequences(spec: mn.Sequential) -> None:
 
 
 def test_black_borders() -> None:
-    """Check mean kernels of images with black borders: without bias, a window of black pixels gives variance 0."""
+    """Check mean kernels of images with black borders, where pre-activations of black windows have variance 0."""
     x = X.copy()
     x[:, :, :3] = 0
     x[1] = 0
@@ -194,7 +194,7 @@ WRONG: dict[str, tuple[mn.Sequential, Callable[[], tuple[Array, Array]]]] = {
 
 @pytest.mark.parametrize(("spec", "wrong"), WRONG.values(), ids=WRONG)
 def test_the_z_test_refuses_wrong_kernels(spec: mn.Sequential, wrong: Callable[[], tuple[Array, Array]]) -> None:
-    """With the same samples, the z-test passes for the right kernels from both methods and fails for wrong kernels."""
+    """With the same samples, the z-test passes for the correct kernels of both methods and fails for wrong kernels."""
     samples, most = kernels(spec, X, MEMBERS), limit(6)
     for right in (infinite(spec, X), brute(nothing, spec)):
         assert max(np.abs(z_scores(s, k)).max() for s, k in zip(samples, right, strict=True)) < most
@@ -224,7 +224,7 @@ def test_deep_networks_approach_the_infinite_kernels_as_one_over_channels(layers
     edges = infinite(deep(1, *layers, mn.AvgPool(2, stride=1, padding="same")), few)  # another network's kernels
 
     def excess(expected: tuple[Array, Array]) -> float:
-        """Return the largest ratio of |z| to the limit, which allows for an error of 0.5 % of the kernel."""
+        """Return the largest ratio of |z| to its limit, which is raised to allow for 0.5 % error of the kernel."""
         worst = 0.0
         for n, m, k in zip(narrow, wide, expected, strict=True):
             samples = 2 * m - n

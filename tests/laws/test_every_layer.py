@@ -1,4 +1,4 @@
-"""Test the laws of layers for every subclass of `Layer`. `every.examples` makes layers of each class."""
+"""Test the laws of layers for every subclass of `Layer`. `every.examples` constructs layers of each class."""
 
 from __future__ import annotations
 

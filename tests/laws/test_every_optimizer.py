@@ -94,7 +94,7 @@ def members(kind: Any) -> None:
 
 
 def resumes(kind: Any, folder: Path) -> None:
-    """Check that K steps, a checkpoint, and K more steps by a new or unpickled optimiser give the bits of 2 K steps."""
+    """Check that K steps, a checkpoint, and K steps by a new or unpickled optimiser give the same bits as 2 K steps."""
 
     def end(optimizer: Optimizer, steps: int, theta: Array, batch: int | None, resume: Any = None) -> Any:
         *_, last = mn.train(
@@ -175,7 +175,7 @@ def scales_tell(kind: Any) -> None:
 
 
 def precise(kind: Any) -> None:
-    """Check that float32 steps stay in float32 and near float64, and that NumPy scalars as settings give equal bits."""
+    """Check that float32 steps stay float32 and near float64, and that NumPy scalars as settings change no bits."""
     for how in settings(kind):
         small: dict[str, Any] = how | ({"towards": TOWARDS.astype(np.float32)} if "towards" in how else {})
         numpy = {name: np.float64(value) for name, value in small.items() if name != "towards"}

@@ -72,7 +72,7 @@ def check_program(program: Program) -> tuple[Array, Array]:
     """Check that rows, blocks and listings of pairs agree after each step of a program. Return K and Theta at the end.
 
     0 <= p, r <= 1 and p + r = 1. A block equals the listing of its pairs. K and Theta are symmetric. Without masks,
-    which differ between rows, the diagonals and the entries of equal rows equal the values computed from rows alone.
+    which differ between rows, the diagonals and the entries of equal rows equal the values from rows alone.
     """
     run_law(program, Law())
     x, masked = drawn((4,)), any(isinstance(step, Masks) for step in steps(program))

@@ -1,4 +1,4 @@
-"""Test public calls inside public calls, and exceptions at any line.
+"""Test public calls inside public calls, and exceptions raised at any line.
 
 All tests use a deterministic tracer, except for one, which uses signals.
 """
@@ -93,7 +93,7 @@ def test_the_next_call_repairs_what_an_exception_in_a_clean_up_leaves(name: str,
 
 
 def broken_by(name: str, law: Any, *planted: tuple[Any, str, Any], some: int = 10**9, rounds: int = 1) -> bool:
-    """Return True if the law fails at one of `some` lines of the host when each `owner.name` has a wrong value."""
+    """Return True if the law fails at one of `some` lines of the host while the `planted` attributes are wrong."""
     with hosts() as (all_hosts, guests), pytest.MonkeyPatch.context() as patch:
         host, right = all_hosts[name], all_hosts[name]()
         known, all_lines = {guest: (call, call()) for guest, call in guests.items()}, sample(name, host, some)
@@ -119,7 +119,7 @@ def error_law(host: Host, right: str, _: Any, k: int) -> int:
 
 
 def test_memory_of_the_thread_is_refused() -> None:
-    """Plant an error: a thread reuses the memory of patches, so the thread's next call (by a guest) overwrites them."""
+    """Plant an error: a thread reuses the memory of patches, so its next call (by a guest) overwrites the patches."""
     Patches = pytest.importorskip("minintk.fast.patches", reason="the satellite of speed was taken away").Patches
     kept: dict[Any, Any] = {}
     right = Patches.read

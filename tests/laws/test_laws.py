@@ -205,8 +205,8 @@ def run(model: mn.Model, theta: Array, x: Array, y: Array, lr: float, steps: int
 def stable_rate(net: mn.Network, theta: Array, x: Array) -> float:
     """Return a quarter of the smallest 2 N / lambda_max of all members, with lambda_max of the full kernel J S J'.
 
-    A small network's kernel can start near 0 and grow. Hence lambda_max is the largest value at theta and at 2 theta,
-    or N times the largest learning-rate scale if that is larger.
+    A small network's kernel can start near 0 and grow. Hence lambda_max is the larger of the values at theta and
+    2 theta, or N times the largest learning-rate scale if that is larger.
     """
     scales = net.layout.learning_rate_scales()
     s = np.ones(net.size) if scales is None else scales
@@ -258,7 +258,7 @@ def test_relinearising_every_k_steps_starts_afresh(case: Case, every: int) -> No
 
 @given(cases(networks(SMOOTH), ensembles=(3,)), st.sampled_from((0.0, 0.9)))
 def test_an_ensemble_trains_like_its_members_alone(case: Case, momentum: float) -> None:
-    """Check that training a member in the ensemble and alone gives equal theta at every step, bit for bit."""
+    """Check that members trained in the ensemble and separately have equal theta at every step, bit for bit."""
     lr = stable_rate(case.net, case.theta, case.x) / 4
     together = run(case.net, case.theta, case.x, case.y, lr, SHORT, momentum)
     for e in range(3):
@@ -295,7 +295,7 @@ def test_models_nest_in_any_order_and_train(case: Case) -> None:
 def test_descent_on_the_linearised_network_is_a_power_of_one_matrix(case: Case) -> None:
     """Check that f_t - y = (I - lr/N J S J')^t (f_0 - y) after t steps, with the learning-rate scales S.
 
-    The matrix of J is J.dense().
+    J.dense() returns the entries of J.
     """
     lr, (N, C) = stable_rate(case.net, case.theta, case.x), case.y.shape
     f0, J = case.net.linearize(case.theta, case.x)

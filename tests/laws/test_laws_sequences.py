@@ -63,7 +63,7 @@ def networks(draw: st.DrawFn) -> mn.Network:
 
 
 def padded(case: Case) -> Array:
-    """Return the batch with padding in place of the first example and of the last position of the last example."""
+    """Return the batch with zeros (padding) for the first example and for the last position of the last example."""
     x = case.x.copy()
     x[0], x[-1, -1] = 0, 0
     return np.asarray(x)
@@ -162,7 +162,7 @@ def theta_without_values(how: dict[str, Any]) -> tuple[Array, Array]:
 
 
 def check(how: dict[str, Any], members: int, n: int) -> None:
-    """Check that the z-test accepts the right kernels, and rejects another qk_std and a Theta without value weights."""
+    """The z-test accepts the correct kernels, and rejects those of another qk_std and a Theta without value weights."""
     samples = combined(members, n, how)
     right, scaled = (an.kernel(spec(8, **both)).both(X) for both in (how, how | {"qk_std": 3 * how.get("qk_std", 1.0)}))
     assert worst(samples, right) <= 1
@@ -175,7 +175,7 @@ def test_networks_approach_the_infinite_kernels() -> None:
 
 
 def test_linear_attention_with_random_weights() -> None:
-    """Linear attention is multilinear in the weights, so mean kernels at any width are the infinite-width kernels."""
+    """Linear attention is multilinear in the weights, so mean kernels at any width equal the infinite-width kernels."""
     net = spec(16, heads=4, qk_std=0.8, b_std=0.3, **RANDOM)
     samples, K = kernels(net, X, 3000), np.asarray(an.kernel(net).nngp(X))
     assert worst(samples, an.kernel(net).both(X)) <= 1
@@ -220,7 +220,7 @@ def test_in_other_parametrizations(parametrization: Parametrization) -> None:
 @settings(max_examples=10)
 @given(attention(3), st.integers(0, 2**32 - 1))
 def test_padding_changes_nothing(layer: mn.GlobalSelfAttention, seed: int) -> None:
-    """Check that, with equal weights, a padded sequence has the outputs and kernels of the unpadded sequence."""
+    """Check that, with equal weights, a padded sequence has the same outputs and kernels as the unpadded one."""
     layer, rng = replace(layer, masked=True, b_std=0.0), np.random.default_rng(seed)
     body = mn.Sequential(mn.Conv1d(4, 1), mn.ReLU(), layer, mn.Erf(), mn.MaskedAvgPool(), mn.Dense(2))
     short = rng.standard_normal((3, 4, 2))

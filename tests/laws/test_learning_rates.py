@@ -113,7 +113,7 @@ def test_rates_that_are_none_are_refused(rates: Any) -> None:
 
 
 def shrink_exponents(optimizer: Any, widths: tuple[int, ...] = (64, 256, 1024)) -> dict[str, float]:
-    """Return {tensor: b}, where the share of a tensor that ten steps of decay remove scales as n^b with the width n."""
+    """Return {tensor: b}, where ten steps of decay remove a share of the tensor that scales as n^b with the width n."""
     taken: dict[str, list[float]] = {}
     for n in widths:
         net = law.network(mn.SpectralMuP(), n)

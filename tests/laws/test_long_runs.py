@@ -1,4 +1,4 @@
-"""Test that long runs give the same bits if processes are killed, work in parallel, or are stopped by a full disk."""
+"""Test that long runs give the same bits even if processes are killed, work in parallel, or fill the disk."""
 
 from __future__ import annotations
 

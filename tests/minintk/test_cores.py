@@ -53,7 +53,7 @@ V1_CPU = "33 24 0:30 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct"
 )
 @pytest.mark.parametrize("version", [1, 2])
 def test_cores_granted_by_control_groups(version: int, quotas: dict[str, str], count: int, tmp_path: Path) -> None:
-    """A group's quota limits the processes in the group. Quotas are rounded down, but to at least one core."""
+    """A group's CPU quota applies to the processes in it. Quotas are rounded down, but to at least one core."""
     files = {}
     for group, quota in quotas.items():
         if version == 2:

@@ -47,7 +47,7 @@ SCRIPT = """
 
 
 def outcome(hook: str, seconds: int) -> int:
-    """Return the exit status of the script after `hook`. Two items must overlap within `seconds`."""
+    """Run the script after `hook` and return its exit status. Its two items must overlap within `seconds`."""
     script = textwrap.dedent(hook) + textwrap.dedent(SCRIPT)
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "2"}
     command = [sys.executable, "-c", script, str(seconds)]

@@ -167,7 +167,7 @@ class Copy:
         return None if child.returncode == -signal.SIGXCPU else child.returncode, output
 
     def tests(self, mutation: Mutation) -> dict[str, list[str]]:
-        """Return the tests that call the mutated function, in three groups: its file's tests, quick tests, others."""
+        """Return the tests that call the mutated function, in three groups: the module's tests, quick tests, others."""
         names = {mutation.path + "::" + mutation.scope.split(".<locals>")[0]}
         found = [test for test, entry in self.reached.items() if names & set(entry["reached"])]
         if not found or mutation.path in COMPILED:  # a constant of the module, a class, compiled code

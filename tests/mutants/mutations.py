@@ -103,7 +103,7 @@ def valid(mutation: Mutation, source: bytes) -> bool:
 
 
 def lengths_to_find(call: ast.AST) -> Iterator[ast.expr]:
-    """Yield the 1 of each -1 in a.reshape((2, -1)). NumPy infers all negative lengths, so mutants are equivalent."""
+    """Yield the 1 of each -1 in a.reshape((2, -1)). NumPy treats negative lengths alike, so mutants are equivalent."""
     if not isinstance(call, ast.Call) or getattr(call.func, "attr", "") != "reshape":
         return
     lengths = list(call.args)

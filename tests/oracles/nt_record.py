@@ -94,7 +94,7 @@ def recorded(network: Json, x1: Any, x2: Any, options: Json) -> None:
 
 
 def triple(network: Json) -> tuple[Any, Any, Any]:
-    """Return stand-ins for the functions init_fn, apply_fn and kernel_fn of a network, which record the network."""
+    """Return stand-ins for init_fn, apply_fn and kernel_fn of a network, of which kernel_fn records the network."""
 
     def init_fn(rng: Any = None, input_shape: Any = (4, 4), *rest: Any, **options: Any) -> Any:
         return (input_shape[0], 10), ()

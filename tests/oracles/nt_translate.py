@@ -43,7 +43,7 @@ class Unsaid(Exception):
 
 
 def letters(network: Json, rank: int) -> str:
-    """Return the order of the input axes, e.g. "NHWC", by the first convolution or else the rank and Dense layers."""
+    """Return the order of the input axes, e.g. "NHWC", from the first convolution, or the rank and Dense layers."""
 
     def first(one: Json) -> str:
         if one["layer"].startswith("Conv") and one.get("dimension_numbers"):

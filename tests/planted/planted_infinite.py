@@ -135,7 +135,7 @@ def _(patch: Patch) -> None:
 
 @planted("parametrization: fan_out for fan_in", erf_kernel)
 def _(patch: Patch) -> None:
-    """Change only the finite network. The program of the infinite network was cached with the right row."""
+    """Change only the finite network. The program of the infinite network was cached with the correct row."""
     right = NTK.row
     infinite.program(mn.Sequential(mn.Dense(32, w_std=1.4), mn.Erf(), mn.Dense(16)), NTK(), (3,))
     patch.setattr(NTK, "row", lambda self, role, fan_in, fan_out, sigma: right(self, role, fan_out, fan_in, sigma))
@@ -187,7 +187,7 @@ def _(patch: Patch) -> None:
 
 @planted("ensemble: e_(2t) for e_t^2 where the last layer trains", covariance_in_steps)
 def _(patch: Patch) -> None:
-    """Plant a formula for the covariance that is right for gradient flow but wrong with momentum."""
+    """Plant a formula for the covariance that is correct for gradient flow but wrong with momentum."""
     right = analytic.training.gp.Ensemble.predict
 
     def predict(self: Any, x_test: Array, t: Any = np.inf, *, kind: Any = "ntk", **how: Any) -> Any:

@@ -65,7 +65,7 @@ def bias_by(patch: Patch, kind: type[Any], parameters: Callable[[Any], Any], fac
 
 
 def with_parameters(J: Any, **wrong: Any) -> Any:
-    """Return a layer's Jacobian with the parameters `wrong` (multipliers or tensors) in place of the right ones."""
+    """Return a layer's Jacobian with the parameters `wrong` (multipliers or tensors) in place of the correct ones."""
     return replace(J, layer=replace(J.layer, parameters=replace(J.layer.parameters, **wrong)))
 
 

@@ -1,4 +1,4 @@
-"""Provide helpers for the tests of scripts that rerun papers."""
+"""Provide helpers for the tests of scripts that rerun the experiments of papers."""
 
 import importlib
 import json
@@ -48,7 +48,7 @@ def check_script(name: str, case: Case, folder: Path) -> None:
 
 
 def on_standin(monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> list[int]:
-    """Make `placed` in these modules move arrays to the strict stand-in. Return a list that grows at each call."""
+    """Make `placed` in these modules move arrays to the strict stand-in. Return a list that gains an entry per call."""
     moved: list[int] = []
 
     def placed(*arrays: Any) -> tuple[Any, ...]:

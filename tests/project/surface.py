@@ -43,7 +43,7 @@ def call(thing: Any) -> str:
 
 
 def own(thing: type) -> list[type]:
-    """Return the class and its base classes, as far as they are defined in minintk or analytic."""
+    """Return those of the class and its base classes that are defined in minintk or analytic."""
     return [c for c in thing.__mro__ if c.__module__.startswith(("minintk", "analytic"))]
 
 

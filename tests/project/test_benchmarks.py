@@ -148,7 +148,7 @@ def test_references_of_kernels_are_right(benchmarks: Any, activation: str, monke
 
 
 def test_levels_of_pooled_runs(benchmarks: Any) -> None:
-    """Check the report on 30 runs. One has a false alarm in a right row, and another does not refuse the control."""
+    """Check the report on 30 runs. One has a false alarm in a correct row, and another does not refuse the control."""
     levels = benchmarks("levels")
 
     def line(right: str, control: str) -> dict[str, Any]:
@@ -182,7 +182,7 @@ def times(text: str) -> list[float]:
 
 
 def quoted(row: str, tables: list[str]) -> bool:
-    """Return True if a table has both times of a README row to 1.5 %, and their ratio is the row's ratio to 3 %."""
+    """Return True if a table contains both times of a README row to 1.5 %, and the row states their ratio to 3 %."""
     ours, peer, ratio = row.strip("|").split("|")[1:]
     one, two = times(ours)[0], times(peer)[0]
     sides = [re.findall(r"(?m)^\| (.+?) +\|(.*)\|$", table) for table in tables]

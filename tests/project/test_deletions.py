@@ -57,5 +57,5 @@ def test_tests_of_the_core_use_no_name_of_a_satellite() -> None:
 
 
 def test_a_name_of_a_satellite_is_found() -> None:
-    """Negative control: a test of the core that calls `an.critical` would be found."""
+    """Negative control: a test of the core that calls `an.critical` is found."""
     assert used("import analytic as an\nan.critical(phi)") & names_of_satellites() == {"an.critical"}

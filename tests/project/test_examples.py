@@ -144,7 +144,7 @@ def kernels_by_hand(x: Array, images: Array, depth: int) -> dict[str, Array]:
 def check_regression(found: dict[str, float]) -> None:
     """Recompute the errors for 20 images with `kernels_by_hand`. With 120 images, every accuracy exceeds .9.
 
-    The four recomputed errors differ by over .15 %. The example's float32 errors equal the recomputed errors to .01 %.
+    The recomputed errors differ pairwise by over .15 %. The example's float32 errors equal these errors to .01 %.
     """
     train, test = load("cnn_kernel_regression").data("digits", None, 120, 60, 0)
     x, x_test = (part.x[..., 0].astype(np.float64) for part in (train[:20], test))
@@ -237,7 +237,7 @@ def check_edge(found: dict[str, float]) -> None:
 
 
 def check_hierarchy(found: dict[str, float]) -> None:
-    """Check the slopes -1 (frozen, + O3) and -2 (+ O4), and -.75 for ReLU, up to the intervals plus .2."""
+    """Check the errors' exponents in the width: -1 (frozen, + O3), -2 (+ O4), -.75 (ReLU), up to intervals plus .2."""
     for phi, powers in {"tanh": (-1, -1, -2), "erf": (-1, -1, -2), "ReLU": (-0.75, -0.75, -0.75)}.items():
         for order, power in zip(("frozen kernel", "+ O3", "+ O3 + O4"), powers, strict=True):
             for what in ("kernel", "outputs"):
@@ -274,7 +274,7 @@ def check_finite_width(found: dict[str, float]) -> None:
 
 
 def check_laziness(found: dict[str, float]) -> None:
-    """Check exponents of kappa (NTK -.42, mean field .08) and of kernel movement (-1 and 0) to .15 plus two errors."""
+    """Check exponents of kappa (NTK -.42, mean field .08) and kernel movement (-1, 0) to .15 + two standard errors."""
     for what, (ntk, free) in {"kappa": (-0.42, 0.08), "kernel movement": (-1.0, 0.0)}.items():
         for scaling, theory in (("NTK", ntk), ("mean field", free)):
             name = f"{what}, 2 layers, {scaling}"
@@ -310,7 +310,7 @@ def check_path(found: dict[str, float]) -> None:
 
 
 def check_means(found: dict[str, Any]) -> None:
-    """Check that extrapolation from two widths to 1/n = 0 gives c, and that n (mean - limit) at n = 48 is negative."""
+    """Check that n (mean - limit) at two widths extrapolates to c at 1/n = 0, and is negative at n = 48."""
     for t in (1, 2, 4):
         start, measured = f"1 hidden, tanh, t = {t}: 1/n -> 0", found[f"1 hidden, tanh, t = {t}: n = 48"]
         assert abs(found[start][2]) < 4.5

@@ -1,4 +1,4 @@
-"""Test scripts that rerun a claim. At a small size, rows agree, but not if `work` ignores axes of the grid."""
+"""Test scripts that replicate claims. At a small size, rows agree with the papers, unless `work` ignores axes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test scripts for Geiger et al. 2020. Reduced runs support the claims, and the checks fail on wrong results."""
+"""Test scripts for Geiger et al. 2020. At reduced size, results pass the checks of claims; wrong results fail."""
 
 import importlib
 from collections.abc import Callable
@@ -20,7 +20,7 @@ def _scripts_importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_exponents(found: Found) -> None:
-    """Compare the exponents at fixed output, fitted to three seeds at s <= 1e-5, with theory."""
+    """Compare the exponents in s of kernel and weights at fixed output, from three seeds at s <= 1e-5, with theory."""
     for L in (2, 5):
         assert abs(found["exponents"][f"kernel, L = {L}"][0] + 2 / (1 + 1 / L)) < 0.1
         assert abs(found["exponents"][f"weights, L = {L}"][0] + 1 / (L + 1)) < 0.06

@@ -1,4 +1,4 @@
-"""Test scripts for deep networks of Lee et al. 2019. Reduced runs support the claims; checks fail on wrong results."""
+"""Test scripts for deep networks of Lee et al. 2019. At reduced size, results pass the checks; wrong results fail."""
 
 import importlib
 from collections.abc import Callable
@@ -18,7 +18,7 @@ def _scripts_importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_wide_resnet(found: Found) -> None:
-    """Check that the distance decreases with width, the accuracy exceeds chance, and no run at eta = 1 diverges."""
+    """Check that networks approach their linearisations with width, exceed chance, and never diverge at eta = 1."""
     narrow, wide = (np.mean(v) for v in found["distance"])
     assert wide < 0.7 * narrow
     assert found["diverged"][0] == [0, 0]

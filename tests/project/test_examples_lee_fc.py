@@ -1,6 +1,6 @@
 """Test scripts for fully connected networks of Lee et al. 2019.
 
-Reduced runs support the claims, and the checks fail on wrong results.
+At reduced size, the results pass the check of each claim, and wrong results fail the checks.
 """
 
 import importlib
@@ -21,7 +21,7 @@ def _scripts_importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_movement(found: Found) -> None:
-    """Check the powers of the width by which a tanh network's weights and outputs move, to .15 for few seeds."""
+    """Check how movements of tanh networks scale with width: exponents of weights and outputs to .15 (few seeds)."""
     of = {name.partition(", ")[2]: fit for name, fit in found["exponents"].items()}
     for kind, power in (("input weights", -0.5), ("output weights", -0.5), ("middle weights", -1.0)):
         assert abs(of[kind][0] - power) < 0.15
@@ -32,7 +32,7 @@ def check_movement(found: Found) -> None:
 
 
 def check_ensemble(found: Found) -> None:
-    """Compare networks with the theories for all layers and for the top layer, up to 1.5 half-widths plus .15.
+    """Compare networks with the theories of training all layers and only the top layer, to 1.5 half-widths plus .15.
 
     Terms of order 1/64 require the .15. Networks with all layers trained must not agree with the top layer's theory.
     """
@@ -160,7 +160,7 @@ def assert_near(a: Any, b: Any) -> None:
 
 
 def test_every_size_has_the_same_arguments() -> None:
-    """Each scale of a script gives values to the same arguments."""
+    """Each scale of a script sets the same arguments."""
     for name in PAPERS:
         sizes = importlib.import_module(name).SIZES
         assert set(sizes) == {"small", "evening", "paper"}

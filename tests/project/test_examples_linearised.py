@@ -1,4 +1,4 @@
-"""Test scripts for linearised networks in two papers. Reduced runs support the claims; checks fail on wrong results."""
+"""Test scripts for linearised networks in two papers. At reduced size, results pass the checks; wrong results fail."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _scripts_importable(monkeypatch: pytest.MonkeyPatch) -> None:
 def check_iterative(found: Found) -> None:
     """Check that, at some learning rates, networks relinearised every K steps learn only for K = 1 and infinity.
 
-    At least one run is inside the bounds on the path, and all runs inside the bounds learn.
+    At least one run stays inside the bounds along its path, and all runs inside the bounds learn.
     """
     first, *finite, last = found["largest"]
     assert min(first, last) > max(finite) > 0
@@ -49,7 +49,7 @@ def check_spectrum(found: Found) -> None:
 
 
 def check_trajectories(found: Found) -> None:
-    """Check that the distance of statistics falls with width. Paths differ, but less than independent paths would."""
+    """Check that output moments approach the linearisation's with width. Paths are closer than independent ones."""
     narrow, wide = found["statistics"]
     assert narrow[0] > wide[0] + 0.02
     assert all(0.5 < paths[0] < 2**0.5 for paths in found["paths"])

@@ -1,4 +1,4 @@
-"""Test the script that reruns the lecture on muP, with the packaged digits."""
+"""Test the script that reruns the experiments of the lecture on muP, with the packaged digits."""
 
 from __future__ import annotations
 

@@ -233,7 +233,7 @@ def test_starters_that_end_together_keep_the_result(
 
 
 def test_parts_that_end_together_add_their_times(shared: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two parts of one second add up, although the second ends, or waits, before the first writes its time."""
+    """Times of two one-second parts add up, although the second ends, or waits, before the first writes its time."""
     running = importlib.import_module("running")
     clock, waits, write, others = local(), Event(), running.write_bytes, list[Future[Any]]()
     me = get_ident()
@@ -267,7 +267,7 @@ def test_parts_that_end_together_add_their_times(shared: Any, tmp_path: Path, mo
 
 
 def test_a_rerun_is_compared_number_by_number(shared: Any, tmp_path: Path) -> None:
-    """`compared` counts a number beyond the combined errors, a flipped verdict, and one that became undecided."""
+    """`compared` counts numbers that differ beyond errors, flipped verdicts, and verdicts that became undecided."""
     replicate, page = importlib.import_module("replicate"), importlib.import_module("papers_page")
     texts = (
         ("1.0 ± 0.3; b = -0.5 (-0.6 to -0.4)", "1.5 ± 0.3; b = -0.5 (-0.6 to -0.4)"),

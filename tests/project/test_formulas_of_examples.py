@@ -71,7 +71,7 @@ def test_least_squares_of_more_examples_than_weights() -> None:
 
 @pytest.mark.parametrize(("side", "width", "weights"), [(8, 1, 881), (8, 2, 3361), (28, 1, 1991)])
 def test_the_reduced_lenet_has_the_papers_share_of_weights(side: int, width: int, weights: int) -> None:
-    """Side 8 gives 50 k^2 + 20 k + 1 weights, k = 4 width. Weights per image, e.g. 881/867, are near 60,941/60,000."""
+    """At side 8, P = 50 k^2 + 20 k + 1 with k = 4 width. Weights per image, e.g. 881/867, are near 60,941/60,000."""
     net = mn.Network(script("interpolation_threshold").reduced((side, side, 1), width), (side, side, 1))
     assert net.size == weights
 
@@ -162,7 +162,7 @@ def test_statistics_of_trajectories_forget_which_image_it_was() -> None:
 def test_a_linearisation_decays_towards_its_start_at_ten_times_the_rate(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kinds have equal initial weights and batches, and rates as 1 : 1 : 10. Linearisations decay to theta_0."""
+    """The kinds share initial weights and batches; their rates are 1 : 1 : 10. Linearisations decay towards theta_0."""
     module, seen = script(name), []
 
     def kept(model: Any, theta0: Any, x: Any, y: Any, **how: Any) -> Any:

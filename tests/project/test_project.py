@@ -44,7 +44,7 @@ def test_imports_finds_every_way_to_import() -> None:
 
 
 def test_no_download_is_in_the_repository() -> None:
-    """No file exceeds 512 KiB. A wheel of 2.9 MB was once committed. The largest legitimate file has 240 kB."""
+    """No file exceeds 512 KiB. A wheel of 2.9 MB was once committed. The largest legitimate file is 240 kB."""
     git = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
     if git.returncode:
         pytest.skip("this is no checkout")
@@ -71,7 +71,7 @@ def test_importing_pulls_in_nothing_heavy() -> None:
 
 
 def test_importing_is_cheap_beside_numpy() -> None:
-    """Count function calls instead of time. Importing both packages adds about 6 % to the calls of NumPy's import."""
+    """Measure function calls instead of time. Importing both packages adds about 6 % to the calls of NumPy's import."""
     code = """
 import sys
 calls = [0]

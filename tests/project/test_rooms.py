@@ -1,4 +1,4 @@
-"""Test the structure of the packages: imports between folders, the length of layers, and the code that a call runs."""
+"""Test the structure of the packages: imports between folders, lines per layer, and the code that a call runs."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ def test_what_runs_is_counted() -> None:
 
 
 def test_the_tour_is_a_reading_list() -> None:
-    """The tour's first twelve files have at most 2,400 lines in total. Its line counts are right to within 15."""
+    """The tour's first twelve files have at most 2,400 lines in total. The tour's line counts are off by at most 15."""
     page = ROOT / "docs" / "tour.md"
     if not page.exists():
         pytest.skip("there are no docs in this tree (an installed package, say)")

@@ -1,4 +1,4 @@
-"""Test learning curves against random models, SGD, eigenlearning and a contour integral. Planted errors must fail."""
+"""Test learning curves against random models, SGD, eigenlearning and contour integrals. Planted errors are detected."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = np.array([0.3, 3.0, 30.0, 300.0])
 
 
 def simulated(n: int, N: int, noise: float, draws: int = 60) -> tuple[Host, Host]:
-    """Return mean losses over random problems for gradient flow at times T and ridge 0.5, and standard errors."""
+    """Return mean losses over random problems of gradient flow at times T and of ridge 0.5, and standard errors."""
     rng, found = np.random.default_rng(0), []
     for _ in range(draws):
         H = np.sqrt(LAM)[:, None] * rng.standard_normal((300, n)) / np.sqrt(n)

@@ -8,7 +8,7 @@ import analytic as an
 
 
 def test_the_distance_falls_as_one_over_the_size() -> None:
-    """For pure noise on 2N equal modes and no ridge, the exact mean error exceeds the equivalent's by 1 / (N - 1)."""
+    """For noise on 2N equal modes and no ridge, the exact mean error exceeds that of the equivalent by 1 / (N - 1)."""
     apart = []
     for N in (10, 100, 1000):
         curve = an.learning_curve(an.Modes(np.ones(1), np.array([2 * N])), [0.0], examples=N, noise=1.0)

@@ -24,7 +24,7 @@ PLAIN = mn.Sequential(mn.Dense(8, w_std=2**0.5), mn.ReLU(), mn.Dense(1))
 
 
 def poisson(d: int, r: float, on: int | None = None) -> float:
-    """Return the largest relative error of the eigenvalues r^l of (1 - r^2) / (1 - 2 r t + r^2)^(d/2), l <= 12."""
+    """Return the largest relative distance of eigenvalues l <= 12 of (1 - r^2) / (1 - 2 r t + r^2)^(d/2) from r^l."""
     modes = an.sphere_modes(lambda t: (1 - r * r) / (1 - 2 * r * t + r * r) ** (d / 2), on or d, 12)
     return float(np.abs(modes.eigenvalue / r ** np.arange(13) - 1).max())
 
@@ -43,7 +43,7 @@ def test_the_sphere_of_another_dimension_is_refused() -> None:
 def test_exponential_kernel_in_high_dimensions(d: int) -> None:
     """Eigenvalues of exp(t) for l < 5 are Gamma(d/2) 2^(d/2-1) I_{l+d/2-1}(1) to 1e-5.
 
-    Eigenvalues for l >= 5 are accurate to 5 %, or below rounding, and are then returned as 0 and included in `rest`.
+    For l >= 5, eigenvalues are accurate to 5 %. Those below rounding are returned as 0 and included in `rest`.
     """
     modes, a = an.sphere_modes(np.exp, d, 8), mpmath.mpf(d) / 2 - 1
     exact = np.array([float(mpmath.gamma(a + 1) * 2**a * mpmath.besseli(a + level, 1)) for level in range(9)])
@@ -54,7 +54,7 @@ def test_exponential_kernel_in_high_dimensions(d: int) -> None:
 
 @pytest.mark.parametrize("kind", ["ntk", "nngp"])
 def test_eigenvalues_put_the_kernel_together_again(kind: Any) -> None:
-    """Compare k(t) and k(1) with sum_l lambda_l h_l P_l(t), from SciPy's Gegenbauer polynomials at d = 5."""
+    """At d = 5, compare k(t) with sum_l lambda_l h_l P_l(t) (P_l from SciPy), and k(1) with this sum plus `rest`."""
     d, t = 5, np.linspace(-0.9, 0.9, 31)
     modes = an.sphere_modes(an.kernel(SPEC), d, 80, kind=kind)
     a = d / 2 - 1
@@ -110,7 +110,7 @@ def test_harmonics_are_counted() -> None:
 
 @pytest.mark.parametrize("kind", ["ntk", "nngp"])
 def test_modes_of_the_cube_are_those_of_its_whole_matrix(kind: Any) -> None:
-    """All eigenvalues equal the matrix's, and the product of the first `level` coordinates is an eigenfunction."""
+    """Eigenvalues equal those of the matrix, and the product of the first `level` coordinates is an eigenfunction."""
     K = getattr(an.kernel(SPEC), kind)(CUBE) / 1024
     modes = an.cube_modes(an.kernel(SPEC), 10, kind=kind)
     np.testing.assert_allclose(
@@ -212,7 +212,7 @@ def test_errors_of_regression(n: int, ridge: float, noise: float) -> None:
 
 
 def test_noise_alone_on_equal_modes() -> None:
-    """Check that the factor E0 is 5 for 8 examples and 10 modes. For 16 modes, the mean error is 1 + 8 / 7, not E0."""
+    """Check that E0 is 5 for 8 examples and 10 equal modes. For 16 modes, the mean error is 1 + 8 / 7, not E0."""
     assert an.eigenlearning(an.Modes(np.ones(1), np.array([10])), 8).overfitting == pytest.approx(5)
     Z, noise = np.random.default_rng(0).standard_normal((4000, 8, 16)), np.random.default_rng(1)
     w = np.linalg.pinv(Z) @ noise.standard_normal((4000, 8, 1))
@@ -252,7 +252,7 @@ def test_modes_of_a_data_set() -> None:
 def test_levels_left_out_act_as_ridge() -> None:
     """A spectrum that is cut at degree 30 stores the sum of the omitted eigenvalues in `rest`.
 
-    Learnabilities from this spectrum equal those from 100 degrees, up to 0.1 %.
+    Learnabilities from this spectrum equal those from a spectrum cut at degree 100, up to 0.1 %.
     """
     cut, whole = (an.eigenlearning(an.sphere_modes(an.kernel(SPEC), 4, degree), 200) for degree in (30, 100))
     np.testing.assert_allclose(cut.learnability[:20], whole.learnability[:20], rtol=1e-3)

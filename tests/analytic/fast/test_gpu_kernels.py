@@ -82,8 +82,8 @@ NAMES = "relu", "abs, residual", "erf", "erf, diagonal", "gaussian"
 def test_kernels_by_blocks_are_the_kernels(dtype: str, name: str) -> None:
     """Kernels computed by blocks of GPU threads are nearly as accurate as NumPy's kernels.
 
-    The images include equal, opposite, nearly equal and black ones, and ones whose scales differ by 1e4. For a ratio of
-    1e4, `Kernel` expects an error of 1e4 roundings for a pair of pixels, and a smaller error for means over pixels.
+    The images include equal, opposite, nearly equal and black ones, and ones whose scales differ by a factor of 1e4.
+    For a ratio of 1e4, `Kernel` expects an error of 1e4 roundings for a pair of pixels, and less for means over pixels.
     """
     (spec, _), x = SPECS[name], images(dtype)
     infinite, truth = an.kernel(spec), image_kernels(spec, x)
@@ -95,7 +95,7 @@ def test_kernels_by_blocks_are_the_kernels(dtype: str, name: str) -> None:
 
 
 def replaced(old: str, new: str, count: int = 1) -> Callable[[str], str]:
-    """Return an edit that replaces the first `count` occurrences of the old text."""
+    """Return an edit that replaces the first `count` occurrences of `old` by `new`."""
     return lambda text: text.replace(old, new, count)
 
 
@@ -153,7 +153,7 @@ def test_planes_that_a_block_cannot_hold_stay_fields(
 def test_the_selves_are_fields_where_their_planes_fit_no_block(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planes for an image with itself (float64) are twice as large as those for pairs of images (float32).
 
-    If only the planes for pairs fit into a block, the kernel does not change.
+    If only the planes for pairs fit into a block, the kernel changes only by rounding errors.
     """
     pytest.importorskip("numba", reason="needs the extra fast")
     monkeypatch.setattr(plan, "BYTES_WORTH_NUMBA", 0)

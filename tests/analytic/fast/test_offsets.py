@@ -36,7 +36,7 @@ FOLLOWED: dict[str, tuple[list[mn.spec.Layer], int]] = {
 
 @pytest.mark.parametrize("name", FOLLOWED)
 def test_steps_up_to_the_first_that_offsets_do_not_know(name: str) -> None:
-    """Check how many leading steps can run offset by offset. Without an activation, the number is 0."""
+    """Check how many leading steps can run offset by offset. Without an activation, no step can."""
     layers, count = FOLLOWED[name]
     assert offsets.split(an.kernel(mn.Sequential(*layers, mn.Flatten()))._program((6, 6, 2))) == count
 

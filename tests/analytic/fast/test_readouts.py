@@ -97,13 +97,13 @@ TWICE = mn.Sequential(
 
 
 def wrong_weights(change: Callable[[Array, Array, float], Any]) -> Any:
-    """Return a replacement of the property `Readout.weights` that applies `change` to the right value."""
+    """Return a replacement of the property `Readout.weights` that applies `change` to the correct value."""
     right = vars(Readout)["weights"].func
     return property(lambda self: change(*right(self)))
 
 
 def plain_mean(self: Readout, number: int, row: PoolCoefficients, layout: Any) -> PoolCoefficients:
-    """Return `row` with its own amounts, which a pooling subtracts, averaged over pixels with equal weights."""
+    """Average the images' own terms in `row`, which a pooling subtracts, over pixels with equal weights."""
     own = row.own.right.reshape((-1, *row.grid)).mean(axis=(1, 2), keepdims=True)
     return row._replace(own=layout.spread(own), share=None, mean=None, grid=(1, 1))
 
@@ -130,7 +130,7 @@ def test_a_planted_error_is_found_out(name: str, monkeypatch: pytest.MonkeyPatch
 
 
 def test_planes_out_of_reach_are_left_out() -> None:
-    """Windows of 3 pixels need 5 offsets per axis. Single pixels that are 4 apart need every fourth offset."""
+    """Windows of 3 pixels need 5 offsets per axis. Windows of one pixel, 4 pixels apart, need every fourth offset."""
 
     def used(*end: mn.spec.Layer) -> list[list[int]]:
         steps = an.kernel(mn.Sequential(CONV, mn.ReLU(), *end, mn.Dense(1)))._program((12, 12, 2))

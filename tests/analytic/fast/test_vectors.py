@@ -45,7 +45,7 @@ def test_a_pass_is_what_numpy_does(phi: Any, norms: str, dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("layer", TWO_PARTS, ids=lambda layer: type(layer).__name__)
 def test_layers_of_two_parts(layer: Any, dtype: str) -> None:
-    """For layers whose two compiled parts are combined by NumPy, kernels equal NumPy's."""
+    """For layers whose two compiled parts are combined by NumPy, kernels equal those that NumPy computes."""
     kernel = between(layer)
     for norms in ("many", "zeros"):
         assert apart(kernel, *inputs(norms, dtype)) < ROUNDINGS

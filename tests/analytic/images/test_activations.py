@@ -1,4 +1,4 @@
-"""Test how activations transform Theta of images, also if the weights before them are frozen."""
+"""Test how activations transform Theta of images, even if the weights of the preceding layer are frozen."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class BiasesOnly(Parametrization):
 @pytest.mark.parametrize("phi", [mn.ReLU(), mn.LeakyReLU(0.1), mn.Abs(), mn.Erf(), mn.Tanh()], ids=repr)
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=repr)
 def test_frozen_weights_with_trained_biases(phi: mn.spec.Layer, end: mn.spec.Layer) -> None:
-    """With one hidden layer, the mean NTK of networks is Theta at every width. Theta without biases fails the check."""
+    """With one hidden layer, networks have the mean NTK Theta at every width. Theta without biases fails the check."""
     x = np.random.default_rng(0).standard_normal((2, 3, 3, 2))
     spec = mn.Sequential(mn.Conv2d(4, w_std=2**0.5, b_std=0.7), phi, end, mn.Dense(4))
     k, upper = an.kernel(spec, BiasesOnly()), np.triu_indices(2)
@@ -66,13 +66,13 @@ def patches_apart(phi: mn.spec.Layer, scale: float = 1.0) -> float:
 
 @pytest.mark.parametrize("phi", [mn.ReLU(), mn.Erf(), mn.GELU(), mn.Tanh(), mn.Softplus(), mn.Swish()], ids=repr)
 def test_behind_one_convolution_images_are_means_over_their_patches(phi: mn.spec.Layer) -> None:
-    """Kernels of bright, dim, opposite and black pixels are means over patches, to 1e-8 unless w_std is off by 1e-6."""
+    """Kernels of bright, dim, opposite and black pixels are patch means to 1e-8 unless w_std is off by 1e-6."""
     assert patches_apart(phi) < 1e-9
     assert patches_apart(phi, 1 + 1e-6) > 1e-8
 
 
 def test_steps_of_ones_own_may_ask_equal_pixels_for_inner_products() -> None:
-    """In a user's step, `pairs.dot` returns sum_k left[i, k] right[j, k] for equal pixels, too."""
+    """In a user's step, `pairs.dot` returns sum_k left[i, k] right[j, k] even for equal pixels."""
     rng, P = np.random.default_rng(0), 4
     left, right = rng.standard_normal((2, 5 * P, 3))
     field: Any = SimpleNamespace(i=slice(0, 2), j=slice(2, 5))
@@ -84,7 +84,7 @@ def test_steps_of_ones_own_may_ask_equal_pixels_for_inner_products() -> None:
 
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=repr)
 def test_quadratures_of_tiny_images_are_linear(end: mn.spec.Layer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tiny images, tanh(u) = u. Negative control: the check fails if a larger number replaces roots of 0."""
+    """For tiny images, tanh(u) = u. Negative control: the check fails if TINY_ROOT, used for roots of 0, is larger."""
     x, conv = images(4, (4, 3, 2)), mn.Conv2d(4)
 
     def error(scale: float) -> float:
@@ -98,7 +98,7 @@ def test_quadratures_of_tiny_images_are_linear(end: mn.spec.Layer, monkeypatch: 
 
 
 def test_pieces_of_a_field_read_their_own_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels by quadrature do not depend on how many pixels of the first images are in a piece."""
+    """Kernels by quadrature do not depend on the number of pixels in a piece of a field."""
     k, x = an.kernel(mn.Sequential(mn.Conv2d(4, 3), mn.Softplus(), mn.GlobalAvgPool())), images(4, (4, 3, 2))
     whole = k.both(x)
     monkeypatch.setattr(pixel_pairs, "BYTES_PER_PIECE", 8 * 4 * 12)
@@ -108,7 +108,7 @@ def test_pieces_of_a_field_read_their_own_pixels(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("phi", [mn.Tanh(), mn.Softplus(), mn.Erf()], ids=repr)
 def test_pixels_on_a_line_are_vectors_on_it(phi: mn.spec.Layer) -> None:
-    """After an activation, kernels of collinear pixels with different norms equal those of the same rows as vectors."""
+    """After an activation, kernels of collinear pixels of different norms equal those of vectors with equal entries."""
     pixels = np.array([[1.0], [2.0], [-1.0], [0.5], [1.0], [-0.25]]) * np.random.default_rng(0).standard_normal((1, 3))
     vectors = an.kernel(mn.Sequential(mn.Dense(4), phi)).both(pixels)
     image, conv = pixels.reshape((1, 2, 3, 3)), mn.Sequential(mn.Conv2d(4, 1), phi)

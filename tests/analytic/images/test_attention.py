@@ -162,7 +162,7 @@ def test_single_precision_blocks_and_diagonals() -> None:
 
 
 def test_without_activations_sums_over_positions_keep_their_digits() -> None:
-    """In float32, kernels that sum over 200 positions are accurate to about four eps.
+    """In float32, kernels that sum over 200 positions are accurate to about four eps of the largest entry.
 
     The diagonal of the kernel equals `diag` exactly.
     """
@@ -220,7 +220,7 @@ def test_a_pixel_of_value_0_counts_as_missing_without_a_channel_of_ones() -> Non
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("grid", [(3, 2), (6, 1)], ids=repr)
 def test_positions_of_images_are_those_of_sequences(name: str, grid: tuple[int, int]) -> None:
-    """Images of 3 x 2 and 6 x 1 positions have the kernels of sequences. A masked mean of one position is its value."""
+    """Images of 3 x 2 and 6 x 1 pixels have the kernels of sequences. The masked mean of one position is its value."""
     x = np.random.default_rng(0).standard_normal((3, 6, 2))
     x[1:, 1:] *= [[[0.0]], [[1.0]]]
     mean = mn.MaskedAvgPool() if LAYERS[name].masked else mn.GlobalAvgPool()

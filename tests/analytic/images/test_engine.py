@@ -124,7 +124,7 @@ def image_specs(draw: st.DrawFn, shape: tuple[int, ...]) -> mn.Sequential:
 
 @st.composite
 def image_cases(draw: st.DrawFn) -> tuple[mn.Sequential, Array]:
-    """Draw a spec and three random images. Two can be (nearly) equal, one black, or all have black borders."""
+    """Draw a spec and three images. Two can be (nearly) equal, one can be black, or all can have black borders."""
     shape = draw(st.sampled_from([(3, 4, 2), (2, 2, 1), (1, 1, 3), (1, 5, 1), (4, 2), (3, 3, 1)]))
     spec = draw(image_specs(shape))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -224,7 +224,7 @@ def test_windows_of_one_row_and_of_one_column(end: mn.spec.Layer) -> None:
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flatten", "pool"])
 @pytest.mark.parametrize("black", [2, 6], ids=["an image", "all images"])
 def test_black_images_in_float32(black: int, end: mn.spec.Layer) -> None:
-    """Compare black images in float32, where numbers left in a tile can underflow when squared, with float64."""
+    """Compare black images in float32, where values left in a tile can underflow when squared, with float64."""
     x = images(6, (6, 6, 2)).astype(np.float32)
     x[:, :3] = 0
     x[6 - black :] = 0
@@ -356,7 +356,7 @@ def test_sequences_are_images_of_one_row() -> None:
 
 
 def test_shifted_images_and_circular_networks() -> None:
-    """With circular padding and global pooling, a shifted image has the kernel of the original."""
+    """With circular padding and global pooling, a shifted image has the same kernel as the original."""
     x = images(2, (4, 5, 3))
     moved = np.roll(x, (1, 2), axis=(1, 2))
     spec = mn.Sequential(*[conv(padding="circular"), mn.ReLU()] * 2, mn.GlobalAvgPool(), D)
@@ -417,7 +417,7 @@ def test_black_images_stay_equal_through_a_pooling() -> None:
     ],
 )
 def test_refusals(spec: mn.Sequential, message: str) -> None:
-    """Check that bad specs are rejected before any data are passed."""
+    """Check that invalid specs are rejected before any data are passed."""
     with pytest.raises(mn.UnsupportedLayer, match=message):
         an.kernel(spec)
 

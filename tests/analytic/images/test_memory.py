@@ -118,7 +118,7 @@ def made(spec: mn.Sequential, n: int) -> int:
 
 @pytest.mark.parametrize("name", PLACES)
 def test_what_is_taken_is_given_back(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each pair of images reuses the arrays of the previous pair. Without releasing fields, the check fails."""
+    """Each pair of images reuses the arrays of the previous pair. If fields are not released, the check fails."""
     monkeypatch.setattr(engine, "BYTES_PER_PIECE", 1)
     monkeypatch.setattr(pixel_pairs, "BYTES_PER_PIECE", 2000)
     spec = mn.Sequential(*PLACES[name])

@@ -50,7 +50,7 @@ def exact(spec: mn.Sequential, x: Array) -> tuple[Array, ...]:
 
 @pytest.mark.parametrize("name", SPECS)
 def test_every_pair_of_pixels_is_right(name: str) -> None:
-    """All pairs of pixels are accurate to 1e-14 (the NTK of "pooling": 1e-9). Equal pixels and means agree to 1e-8."""
+    """Pairs of pixels are accurate to 1e-14 (the NTK of "pooling" to 1e-9). Equal pixels and means agree to 1e-8."""
     x, spec = images(), SPECS[name]
     k, pooled = an.kernel(spec), an.kernel(mn.Sequential(*spec, mn.GlobalAvgPool()))
     for kind, want in zip(("nngp", "ntk"), exact(spec, x), strict=True):
@@ -131,7 +131,7 @@ def test_what_cannot_be_is_said() -> None:
 
 @pytest.mark.parametrize(("n", "width"), [(1, 5), (7, 3), (9, 200), (100, 31), (1000, 1)])
 def test_pieces_stay_in_cache(n: int, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every line occurs once. The number of pieces is the smallest for which a piece fits in cache, up to a line."""
+    """Each line is in one piece. The number of pieces is the smallest for which a piece fits in cache, up to a line."""
     monkeypatch.setattr(pixel_pairs, "BYTES_PER_PIECE", 800)
     field = Square(FieldLayout(np, np.float64, False), Workspace(np, np.float64), ONE, ONE, (1, 1), asked=False)
     found = [range(n)[piece] for piece in field.split(n, width)]

@@ -89,9 +89,9 @@ def seconds(plan: ImagePlan, size: int) -> float:
 def test_tiles_are_as_small_as_is_worth_it(
     end: mn.spec.Layer, host: bool, summed: int, most: int, planes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A kernel has 12 tiles per side, fewer if tiles would take too little time, more if a tile's images are limited.
+    """A kernel has 12 tiles per side, fewer if tiles take too little time, more if the images per tile are limited.
 
-    On a GPU, a tile has as many images as fit.
+    On a GPU, a tile has as many images as the limit allows.
     """
     monkeypatch.setattr(engine, "on_host", lambda xp: host)
     monkeypatch.setattr(ImagePlan, "summed", bool(summed))
@@ -130,7 +130,7 @@ def test_so_many_images_meet_themselves_at_a_time(
 ) -> None:
     """On a CPU, a batch has at most a quarter of `most` images, but at least one, because more arrays are in use.
 
-    A batch has at most a quarter of all images (rounded up), so that four cores can be used. With tanh, it has one.
+    A batch has at most a quarter of all images (rounded up), so that four cores are used. With tanh, it has one image.
     """
     monkeypatch.setattr(engine, "on_host", lambda xp: host)
     monkeypatch.setattr(engine, "pairs_at_once", lambda plan: most)
@@ -224,7 +224,7 @@ def test_progress_counts_the_tiles(end: mn.spec.Layer, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize(("end", "most"), [(FLAT, 128 * 128), (POOL, 16 * 16)], ids=repr)
 def test_small_kernels_stay_on_one_thread(end: mn.spec.Layer, most: int) -> None:
-    """Kernels of at most 2^20 pairs of pixels use one thread. Kernels with planes or quadratures use several."""
+    """Kernels of at most 2^20 pairs of pixels use one thread, whereas planes or quadratures use several."""
     one, plan = Examples(blank(1, 8, 8, 1), blank(most, 8, 8, 1)), planned(network(end), blank(1, 8, 8, 1))
     assert engine.is_small(plan, one)
     assert not engine.is_small(plan, Examples(blank(most + 1, 8, 8, 1), blank(1, 8, 8, 1)))

@@ -35,7 +35,7 @@ def network(head: str) -> mn.Sequential:
 
 
 def some(seed: int = 0) -> Array:
-    """Return three images, the first again, the opposite of the second, and a black one."""
+    """Return three images, a copy of the first, the opposite of the second, and a black image."""
     x = np.random.default_rng(seed).standard_normal((3, 4, 5, 2))
     return np.concatenate([x, x[:1], -x[1:2], 0 * x[:1]])
 
@@ -187,7 +187,7 @@ def test_images_out_of_range_have_names() -> None:
 
 
 def test_smooth_activations_of_images_in_several_pieces() -> None:
-    """Images of 24 x 24 pixels, which an activation processes in pieces, and mirrored images have equal kernels."""
+    """Images of 24 x 24 pixels, which an activation processes in pieces, and their mirror images have equal kernels."""
     x = np.random.default_rng(0).standard_normal((2, 24, 24, 1)) * np.linspace(0.1, 3, 24)[:, None, None]
     mirrored = x[:, ::-1]
     kernel = an.kernel(mn.Sequential(mn.Conv2d(4, 3), mn.Erf(), mn.GlobalAvgPool(), mn.Dense(1)))

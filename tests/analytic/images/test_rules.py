@@ -30,7 +30,7 @@ def test_one_pixel_that_is_flattened_is_that_pixel() -> None:
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_windows_of_one_pixel_average_nothing(size: int) -> None:
-    """Poolings with windows and strides of one pixel do not change kernels. Larger windows or strides do."""
+    """Pooling with windows and strides of one pixel does not change kernels. Larger windows or strides change them."""
     body, end = (mn.Conv2d(4, 3), mn.ReLU()), (mn.Conv2d(4, 3), mn.Erf(), mn.Flatten(), DENSE)
     plain = an.kernel(mn.Sequential(*body, *end)).both(X)
     pooled = an.kernel(mn.Sequential(*body, mn.AvgPool(size, stride=1, padding="same"), *end)).both(X)

@@ -1,4 +1,4 @@
-"""Compare solves by dask's factor with those of one machine, also with padding and after a kill. Test errors."""
+"""Compare solves by dask's factor with solves on one machine, also with padding and after a kill. Test errors."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def data(n: int, dtype: str = "float64") -> tuple[Array, Array]:
 def test_the_answer_is_that_of_one_machine(
     client: Any, n: int, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whole and padded blocks give the coefficients of one machine. The residual is below 1e-8 in float32, too."""
+    """Whole and padded blocks give the same coefficients as one machine. Residuals are below 1e-8, even in float32."""
     monkeypatch.setattr(gram, "BLOCK", 32)
     x, y = data(n, dtype)
     one = an.solve(KERNEL, x, y, ridge=RIDGE, store=tmp_path / "one")
@@ -115,7 +115,7 @@ def test_executors_of_others_have_no_client(client: Any) -> None:
 
 @pytest.mark.slow
 def test_a_worker_that_is_killed_costs_nothing_but_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kill a worker with SIGKILL while the factor is computed. Coefficients agree with one machine's to 1e-8."""
+    """Kill a worker with SIGKILL while the factor is computed. Coefficients agree with those of one machine to 1e-8."""
     monkeypatch.setattr(gram, "BLOCK", 128)
     x, y = data(2000)
     one = an.solve(KERNEL, x, y, ridge=RIDGE, store=tmp_path)

@@ -44,7 +44,7 @@ def digits(n: int) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("model", MODELS, ids=repr)
 def test_scikit_learns_own_checks(model: Any) -> None:
-    """Only checks of sample weights fail. Leave-one-out omits examples, and finite times allow no weights."""
+    """Only checks of sample weights fail, because leave-one-out omits examples and finite times allow no weights."""
     timed = getattr(model, "time", inf) < inf
     left_out = isinstance(model, an.NTKClassifier | an.NNGPClassifier) or model.ridge == "loo"
     expected = ["check_sample_weights_not_overwritten"] if timed else []
@@ -96,7 +96,7 @@ MODES: list[dict[str, Any]] = [{}, {"time": 50.0}, {"ridge": "loo"}]
 
 @pytest.mark.parametrize("how", MODES, ids=str)
 def test_spreads_have_the_scale_of_normalised_targets(how: dict[str, Any]) -> None:
-    """Predicted standard deviations are those of a fit to explicitly normalised targets, times the targets' scale."""
+    """Predicted standard deviations equal the targets' scale times those of a fit to explicitly normalised targets."""
     x, y = digits(36)
     Y = np.stack([100 * y + 7, y + x[:, 20], np.full(36, 0.3)], axis=1)
     mean, std = Y[:30].mean(axis=0), np.append(Y[:30, :2].std(axis=0), 1.0)
@@ -144,7 +144,7 @@ def test_intervals_of_the_gaussian_process_cover_and_raw_spreads_do_not() -> Non
 
 
 def test_the_evidence_of_an_estimator_is_that_of_its_posterior() -> None:
-    """The evidence is that of centred targets or, with normalize_y, of targets with mean 0 and variance 1."""
+    """The evidence is computed for centred targets or, with normalize_y, for targets with mean 0 and variance 1."""
     x, y = digits(30)
     model = an.NNGPRegressor(activation="erf").fit(x, 3 * y)
     gp = an.posterior(model.kernel_, x, 3 * (y - y.mean())[:, None], ridge=model.ridge_)
@@ -260,7 +260,7 @@ def test_a_probability_is_a_share_of_networks() -> None:
 
 
 def test_shares_are_an_integral() -> None:
-    """Shares are Phi((f_1 - f_2) / sqrt 2) for two classes, and a quadrature for five. Large f do not give NaN."""
+    """Shares are Phi((f_1 - f_2) / sqrt 2) for two classes, and a quadrature for five. Large f do not cause NaN."""
     f = np.random.default_rng(0).standard_normal((20, 5)) * 3
     two = shares(f[:, :2])
     assert np.allclose(two[:, 0], ndtr((f[:, 0] - f[:, 1]) / 2**0.5), rtol=1e-12)

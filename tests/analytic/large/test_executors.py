@@ -120,7 +120,7 @@ def stop_at(count: int) -> Any:
 
 
 class Counting(Executor):
-    """An executor that records its calls, runs no call, and fails the first."""
+    """An executor that records submitted calls without running them, and fails the first."""
 
     def __init__(self) -> None:
         self.given: list[Future[Any]] = []

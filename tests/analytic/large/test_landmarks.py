@@ -1,4 +1,4 @@
-"""Test regression on landmarks against the dense formulas and the exact solution. Planted errors must fail."""
+"""Test regression on landmarks against the dense formulas and the exact solution. Planted errors must be detected."""
 
 from __future__ import annotations
 

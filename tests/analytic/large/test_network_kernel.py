@@ -1,4 +1,4 @@
-"""Test `NetworkKernel` as a kernel of scikit-learn's Gaussian processes: derivatives, scales, text and errors."""
+"""Test `NetworkKernel` as a kernel of scikit-learn's Gaussian processes: derivatives, scales, repr and errors."""
 
 import warnings
 from typing import Any
@@ -52,7 +52,7 @@ def test_a_scale_that_is_fixed_has_no_gradient() -> None:
 
 
 def test_a_kernel_says_what_it_is() -> None:
-    """The repr of a kernel evaluates to an equal kernel. The repr is the same within sums, products and clones."""
+    """The repr of a kernel evaluates to an equal kernel. Sums, products and clones do not change the repr."""
     conv = mn.Sequential(mn.Conv2d(1, 3), mn.ReLU(), mn.Flatten(), mn.Dense(1))
     names = {name: getattr(mn, name) for name in mn.__all__}
     names |= {"NetworkKernel": an.NetworkKernel, "WhiteKernel": WhiteKernel}

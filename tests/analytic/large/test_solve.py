@@ -56,7 +56,7 @@ def by_scipy(x: Array, y: Array, ridge: float, K: Array) -> Array:
 def test_coefficients_are_those_of_scipy(tmp_path: Path, dtype: str, stored: bool) -> None:
     """Coefficients differ from SciPy's by at most tol |y| / (smallest eigenvalue of K + ridge), for the stored K.
 
-    Without a store, K is the kernel of another call, which in float32 may differ by rounding.
+    Without a store, K is computed by another call, and in float32 may differ by rounding.
     """
     x, y, x_test = data(dtype=dtype)
     fit = an.solve(KERNEL, x, y, ridge=RIDGE, tol=1e-10, store=tmp_path if stored else None)
@@ -277,7 +277,7 @@ def test_a_process_killed_again_and_again_ends_with_the_same_bytes(tmp_path: Pat
 
 
 def test_a_disk_too_small_is_refused_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The solve requests 84 kB, less the bytes of existing files."""
+    """The solve requests 84 kB minus the bytes of existing files."""
     x, y, _ = data()
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=70_000))
     with monkeypatch.context() as patch:
@@ -291,7 +291,7 @@ def test_a_disk_too_small_is_refused_before_the_work(tmp_path: Path, monkeypatch
 
 
 def test_finished_work_is_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other targets use the same factor. Another ridge needs another factor."""
+    """A solve for other targets reuses the factor. Another ridge requires another factor."""
     x, y, _ = data(60)
     fit = an.solve(KERNEL, x, y, ridge=RIDGE, store=tmp_path)
     monkeypatch.setattr(Factor, "_row", None)
@@ -377,7 +377,7 @@ class Shifted:
     nngp = ntk
 
     def both(self, x1: Array, x2: Array | None = None) -> tuple[Array, Array]:
-        """Return the shifted kernel twice."""
+        """Return the shifted kernel, both as NNGP and as NTK."""
         return self.ntk(x1, x2), self.ntk(x1, x2)
 
 

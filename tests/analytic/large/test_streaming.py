@@ -249,7 +249,7 @@ def affected(record: bytes, at: int) -> int:
 
 
 def test_a_bit_of_the_record_costs_the_blocks_of_its_lines(store: Counted) -> None:
-    """Check that 80 flipped bits, some of them at the ends of lines, cost at most the blocks of their lines."""
+    """Check that 80 flipped bits, some of them at the ends of lines, invalidate at most the blocks of their lines."""
     rng, ends = np.random.default_rng(0), [i for i, byte in enumerate(store.record) if byte == ord("\n")]
     places = [*rng.choice(len(store.record), 60), *rng.choice(ends, 20)]
     for at in places:

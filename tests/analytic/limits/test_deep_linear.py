@@ -33,7 +33,7 @@ def spec(*hidden: int, outputs: int = 2) -> mn.Sequential:
 def moment_matched(n: int = 6) -> tuple[mn.Network, mn.Array]:
     """Return a network and theta of n = d + C neurons with the limit's moments E[ww'] = I, E[aa'] = I, E[wa'] = 0.
 
-    w and a are a neuron's weights. The limit's equations apply to all neurons with these moments, up to rounding.
+    w and a are a neuron's input and output weights. The limit's equations hold for such neurons, up to rounding.
     """
     net = mn.Network(spec(n), (4,))
     neurons = np.linalg.qr(np.random.default_rng(1).standard_normal((n, n)))[0] * sqrt(n)
@@ -79,7 +79,7 @@ def test_a_network_with_the_limits_moments_follows_it(gamma0: float) -> None:
 
 
 def test_a_wrong_factor_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative controls: the law fails if features learn at twice the rate, and for gamma0 in place of gamma0^2."""
+    """Negative controls: the law fails if features learn at twice the rate, or if gamma0 replaces gamma0^2."""
     right = TwoLayerLimit._rate
 
     def twice(self: TwoLayerLimit, t: float, state: Array) -> Array:
@@ -221,7 +221,7 @@ def test_wide_deep_networks_approach_the_limit_as_the_root_of_their_width(hidden
 
 
 def kernel_errors(hidden: int, widths: tuple[int, ...], seeds: int, at: int = 12) -> dict[str, list[Array]]:
-    """Return relative distances of H^l and Theta after `at` steps from the limits, and of Theta from step 0's limit."""
+    """Return relative distances of H^l and Theta from their limits after `at` steps, and of Theta from that at 0."""
     x, y, gamma0, lr = X[:3], Y[:3], 3.0, 0.1
     limit = an.deep_linear_limit(spec(*[1] * hidden), x, y, gamma0=gamma0, lr=lr, steps=at)
     found: dict[str, list[Array]] = {}
@@ -290,7 +290,7 @@ def test_results_are_the_callers_arrays(library: str, dtype: str) -> None:
 
 
 def test_kernels_of_inputs_outside_the_training_sets_span() -> None:
-    """Two examples span two of four dimensions. In the other two directions, the weights do not move."""
+    """Two examples span two of four dimensions. In the other two directions, the weights do not change."""
     net, theta0 = moment_matched()
     alpha = 1 / (1.5 * sqrt(6))
     model, sgd = mn.Centred(net, theta0, alpha), mn.SGD(lr=0.2 / alpha**2)
@@ -366,7 +366,7 @@ def test_inputs_without_features_are_refused() -> None:
 def test_the_end_of_the_flow_is_reached_at_once() -> None:
     """Check predictions at t = 1e9, for which an explicit solver would need too many short steps.
 
-    At the end, outputs on the training set are the least-squares fit.
+    At the end, outputs on the training set equal the least-squares fit.
     """
     limit = an.two_layer_limit(spec(1), X, Y)
     fitted = X @ np.linalg.lstsq(X, Y)[0]

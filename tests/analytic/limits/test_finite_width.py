@@ -1,4 +1,4 @@
-"""Test moments of finite networks at initialisation by z-scores over networks. Wrong formulas must fail."""
+"""Test moments of finite networks at initialisation by z-scores over networks. Wrong formulas must be detected."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_n_times_the_variance_of_one_layer_is_three() -> None:
 
 
 def test_a_wrong_variance_is_refused() -> None:
-    """Negative controls: the law fails for n Var hatTheta / Theta^2 = 2 or 4 in place of 3."""
+    """Negative controls: the law fails if n Var hatTheta / Theta^2 is 2 or 4 instead of 3."""
     net = spec(mn.ReLU(), (7,))
     right = an.finite_width(net)
     for wrong in (2 / 7, 4 / 7):
@@ -76,7 +76,7 @@ def test_a_wrong_variance_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["two layers", "three layers"])
 def test_a_wrong_recursion_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The law fails if the moment E g^4 = 3 is left out of E (sum d^2 g^2)^2, or if a 3 is put into E (sum d^2)^2."""
+    """The law fails if the moment E g^4 = 3 is missing in E (sum d^2 g^2)^2, or if a 3 is inserted in E (sum d^2)^2."""
     net = spec(*NETWORKS[name])
     for attribute, own in (("fourth", 1), ("square", 3)):  # in place of 3 and 1
         with monkeypatch.context() as patch:

@@ -118,7 +118,7 @@ def test_small_gamma0_is_descent_with_the_analytic_ntk(phi: Activation) -> None:
 def test_mean_field_theory_by_tangents_has_the_same_limit() -> None:
     """The mean-field equations, with the responses A and B as mean derivatives, have the same limit.
 
-    Negative controls: equations without A and B, or without B's term at s = k, have another limit.
+    Negative controls: equations without A and B, or without B's term at s = k, have a different limit.
     """
     which = mn.Sequential(mn.Dense(1), mn.Erf(), mn.Dense(1), mn.Erf(), mn.Dense(1))
     x, y = X[:2], 3 * Y[:2, :1]

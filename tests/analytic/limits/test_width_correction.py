@@ -159,7 +159,7 @@ def one_neuron(phi: mn.spec.Activation) -> dict[str, Array]:
 
 
 def neuron_law(phi: mn.spec.Activation) -> None:
-    """The theory's moments equal the quadrature's within six standard errors plus the error of finite differences."""
+    """The theory's moments equal those by quadrature, within six standard errors plus that of finite differences."""
     found = an.width_correction(neuron(phi), NEURON[:2], np.ones((2, 1)), NEURON[2:])
     Q = found.Q
     for name, right in one_neuron(phi).items():
@@ -197,7 +197,7 @@ def difference(f: Any, u: int, h: float = 4e-3) -> Any:
 
 
 def above_law(hidden: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check that the first layer's derivatives of K and T are those of the kernel of the layers above.
+    """Check that the first layer's derivatives of K and T equal those of the kernel of the layers above.
 
     Two inputs with the Gram matrix [[p, c], [c, q]] represent the means of a layer, and T(c, p, q, rho) = T(c, p, q, 0)
     + rho K_c, with K_c = dK/dc.
@@ -280,7 +280,7 @@ def kernels_at_start(n: int, members: int = 500_000) -> Array:
 
 
 def start_law() -> None:
-    """E Theta and Var Theta equal networks' means m(n) at widths n = 16, 32, extrapolated by 2 m(32) - m(16)."""
+    """E Theta and Var Theta equal means over networks, m(n), at widths n = 16, 32, extrapolated by 2 m(32) - m(16)."""
     found = an.width_correction(ONE, np.ones((1, 1)), np.ones((1, 1))).moments
     claims = np.stack([found.theta.ravel(), found.cov.ravel()], axis=1)
     narrow, wide = kernels_at_start(16), kernels_at_start(32)
@@ -377,7 +377,7 @@ def test_times_and_samples_are_checked() -> None:
 
 
 def test_huge_targets_have_the_correction_that_is_cubic_in_y() -> None:
-    """Above 1e8, y is negligible beside y^3. With tolerances in units of y, the solver would not end."""
+    """Above 1e8, y is negligible beside y^3. With tolerances in units of y, the solver would not terminate."""
     one, huge = (an.width_correction(spec(1), X, np.full((4, 1), y), samples=64).predict(2.0) for y in (1e8, 1e80))
     np.testing.assert_allclose(huge.correction / 1e240, one.correction / 1e24, rtol=1e-5)
     with pytest.raises(ValueError, match="y expects targets below 1e90"):

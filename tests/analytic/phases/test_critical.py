@@ -83,7 +83,7 @@ def test_points_where_variances_keep_in_40_digits(
 
 
 def test_variances_alone_compute_no_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The search for a critical point visits variances up to 1e6, and needs no pairs there."""
+    """The search for a critical point visits variances up to 1e6, without preparing coefficients for pairs."""
     monkeypatch.setattr(steep, "coefficients", None)
     assert an.critical(mn.Tanh()) == pytest.approx((1.0, 0.0, 0.0))
     near = 2**0.5 * np.array([[1.0, 0.0], [np.cos(1e-3), np.sin(1e-3)]])

@@ -123,7 +123,7 @@ def tanh_by_mpmath() -> tuple[float, ...]:
 
 
 def law_of_tanh() -> None:
-    """For tanh, q*, chi_1, dQ/dq and xi_q agree with mpmath's."""
+    """For tanh, q*, chi_1, dQ/dq and xi_q agree with values from mpmath."""
     found = phase_module.phase(mn.Sequential(mn.Dense(5, w_std=1.3, b_std=0.4), mn.Tanh()))
     for mine, theirs in zip((found.q, found.chi_1, found.chi_q, found.xi_q), tanh_by_mpmath(), strict=True):
         assert mine == pytest.approx(theirs, rel=1e-11)
@@ -155,7 +155,7 @@ def critical_tanh() -> tuple[float, float]:
 
 
 def law_of_the_edge() -> None:
-    """Critical tanh is accurate to 1e-12, and tanh, ReLU, GELU and Swish agree with published points."""
+    """Critical points are accurate to 1e-12 for tanh, and agree with published ones for tanh, ReLU, GELU and Swish."""
     q, w2 = critical_tanh()
     at = an.critical(mn.Tanh(), b_std=0.05**0.5)
     assert at.q == pytest.approx(q, rel=1e-12)
@@ -170,7 +170,7 @@ def law_of_the_edge() -> None:
 
 
 def law_of_ntk() -> None:
-    """After 30 blocks, Theta is `Phase.ntk` plus chi_1^30 times the first Theta. `growth` is as expected."""
+    """After 30 blocks, Theta is `Phase.ntk` plus chi_1^30 times the first Theta. `growth` is bounded or linear."""
     for w, growth in ((0.9, "bounded"), (2**0.5, "linear")):
         layers = mn.Sequential(mn.Dense(9, w_std=w, b_std=0.5 if w < 1 else 0.0), mn.ReLU())
         found = phase_module.phase(layers)
@@ -289,7 +289,7 @@ def test_extreme_starts_reach_the_fixed_point(start: float, phi: mn.Layer) -> No
 )
 @pytest.mark.parametrize("b_std", [0.5, 1.0, 3.0])
 def test_slopes_where_trained_biases_exceed_the_variance(w_std: float, phi: mn.Layer, chi: float, b_std: float) -> None:
-    """Biases add b^2 to Theta.  If Theta(x, x) were q = 1e-16, rounding would make chi a multiple of 2.2."""
+    """Biases add b^2 to Theta.  If Theta(x, x) were set to q = 1e-16, rounding would make chi a multiple of 2.2."""
     block = mn.Sequential(mn.Dense(64, w_std=w_std, b_std=b_std, b_init="zeros"), phi)
     found = an.phase(block, start=1e-12)
     assert (found.chi_1, found.chi) == pytest.approx((chi, chi), rel=1e-13)

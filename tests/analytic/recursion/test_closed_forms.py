@@ -237,7 +237,7 @@ def test_the_error_holds_at_the_worst_angle_and_falls_with_the_correlation() -> 
 
 
 def test_the_error_knows_what_the_axis_leaves_out() -> None:
-    """The error of E exp(4 z)^2, whose mass lies about z = 8, is small, because the axis of z extends that far.
+    """The error of E exp(4 z)^2, whose mass is near z = 8, is small, because the axis of z extends that far.
 
     For E exp(12 z)^2, where exp overflows on the axis that is needed, an error is raised.
     """

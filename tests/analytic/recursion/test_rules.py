@@ -1,4 +1,4 @@
-"""Test kernels of `analytic.kernel` against reference values and laws, and on bad input."""
+"""Test kernels of `analytic.kernel` against reference values and laws, and errors for invalid input."""
 
 from __future__ import annotations
 

@@ -158,9 +158,9 @@ def test_formulas_are_right_to_rounding(name: str, dtype: str, run: Run) -> None
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_each_number_of_a_pixel_counts(name: str) -> None:
-    """Negative control: the check fails if a precomputed number of the first pixels is multiplied by 1 + 1e-9.
+    """Negative control: the check fails if a precomputed value of the first pixels is multiplied by 1 + 1e-9.
 
-    For Rbf, whose phase is pi/4, only the first number matters.
+    For Rbf, whose phase is pi/4, only the first value matters.
     """
     for number in range(1 if name == "rbf" else len(form_for(name).numbers(np, np.ones(1)))):
 
@@ -197,7 +197,7 @@ def test_signs_have_the_angle(run: Run) -> None:
 
 @pytest.mark.parametrize("s", [1e60, 1e149])
 def test_large_gelus_are_relus(s: float, run: Run) -> None:
-    """Up to terms of order 1/s, D' = (q + q')/4 - E relu relu', also at the end of the range."""
+    """Up to terms of order 1/s, D' = (q + q')/4 - E relu relu', also at the end of the float range."""
     angle, size = np.linspace(0, np.pi, 16), np.full(16, s)
     form, D = scalar_forms.GELU, 2 * (size * np.sin(angle / 2)) ** 2
     one, two = ((*form.numbers(np, v * v), np.ones(16)) for v in (size, 0.5 * size))

@@ -205,7 +205,7 @@ def test_the_check_refuses_nan() -> None:
 def test_the_rest_of_a_product_is_exact() -> None:
     """`product_rest` equals the rounding error a b - round(a b), computed with fractions.
 
-    Most of the products are rounded. If a is replaced by adjacent numbers, the errors differ.
+    Most of the products are rounded. If a is replaced by adjacent floats, the errors differ.
     """
     a, b = np.random.default_rng(0).standard_normal((2, 1000)) * np.logspace(-40, 40, 1000)
     rest = product_rest(a, b, a * b)

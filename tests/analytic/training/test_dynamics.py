@@ -155,7 +155,7 @@ DESCENT_MISTAKES = {
 
 
 def test_planted_right_formulas_pass_and_mistakes_do_not() -> None:
-    """The check passes on the right formulas, and fails on every planted mistake by a wide margin."""
+    """The check passes on the correct formulas, and fails on every planted mistake by a wide margin."""
     p = problem(seed=0, P=20, ridge=0.3)
     flowed, descended = p.flowed(7), p.descended(7)
     assert p.error(7, flowed, planted(lambda t, mu, rate: np.exp(-rate * t * mu), p, 0.3)) < 1e-9
@@ -303,7 +303,7 @@ def test_a_kernel_that_bounds_no_rate_is_refused(size: float) -> None:
 
 
 def test_the_mean_over_outputs_has_another_rate() -> None:
-    """Just below the full kernel's largest rate, descent converges. Just below the mean kernel's rate, it diverges."""
+    """Just below the largest rate of the full kernel, descent converges. Just below the mean kernel's, it diverges."""
     rng = np.random.default_rng(0)
     net = mn.Network(mn.Sequential(mn.Dense(32), mn.ReLU(), mn.Dense(4)), (5,))
     theta, x = net.init(rng), rng.standard_normal((10, 5))

@@ -92,7 +92,7 @@ def test_a_limit_that_does_not_exist_is_refused() -> None:
 
 
 def smooth(N: int = 24) -> tuple[A, A, A]:
-    """Return kernels and targets of inputs on a short line. The eigenvalues fall below 1e-16 without a gap."""
+    """Return kernels and targets of inputs on a short line segment. The eigenvalues fall below 1e-16 without a gap."""
     x, x_test = np.linspace(-0.5, 0.5, N)[:, None], np.array([[0.3], [0.7]])
     return erf_ntk(x, x), erf_ntk(x_test, x), np.random.default_rng(2).standard_normal((N, 1))
 

@@ -20,7 +20,7 @@ from tests.kit.golden import ENSEMBLE, POSTERIOR, XF1, XF2, Y
 
 
 class DenseErfDense:
-    """Kernels of Dense-erf-Dense that count the requested blocks. See Lee et al. 2019, supplement."""
+    """Kernels of Dense-erf-Dense, with a count of the requested blocks. See Lee et al. 2019, supplement."""
 
     def __init__(self, w: float = 1.5, b: float = 0.05) -> None:
         self.w, self.b = w, b
@@ -66,7 +66,7 @@ def data(N: int = 6, M: int = 4, C: int = 2, d: int = 5, seed: int = 0) -> tuple
 
 @pytest.mark.parametrize(("kind", "t", "total", "cov"), [(*case, *numbers) for case, numbers in ENSEMBLE.items()])
 def test_the_ensemble_matches_the_reference(kind: Kind, t: float, total: float, cov: dict[Any, float]) -> None:
-    """In the reference values, the loss is 1/(2 N C) sum (f - y)^2.
+    """The reference values are for the loss 1/(2 N C) sum (f - y)^2.
 
     The ridge is 1e-3 of each kernel's mean diagonal.
     """

@@ -40,7 +40,7 @@ WRONG: dict[str, Step] = {
 def departure(step: Step, lr: float, m: float, ridge: float, t: int, seed: int = 0, N: int = 5, P: int = 20) -> float:
     """Return the largest |closed form - loop| in weights and outputs, relative to max(1, the largest entry).
 
-    P < N gives a singular kernel, whose zero directions do not move.
+    If P < N, the kernel is singular, and outputs do not move along its null space.
     """
     draw = np.random.default_rng(seed).standard_normal
     J, J_test, y, f0, f0_test = draw((N, P)), draw((3, P)), draw((N, 2)), draw((N, 2)), draw((3, 2))
@@ -193,7 +193,7 @@ def distance(lr: float, m: float, time: float) -> float:
 def test_small_steps_are_the_momentum_flow_to_first_order() -> None:
     """At a fixed m, the error falls as lr. At a fixed tau, the error falls as lr / (1 - m) = sqrt(lr tau).
 
-    With other units of time, the flow does not agree.
+    With other units of time, the flow does not match the steps.
     """
     fixed_m = [distance(lr, 0.75, 8.0) for lr in (2**-7, 2**-8, 2**-9)]
     assert [a / b for a, b in pairwise(fixed_m)] == pytest.approx([2, 2], rel=0.05)

@@ -29,7 +29,7 @@ def data(seed: int = 0) -> tuple[A, A, A]:
 
 
 def moments(x: A, y: A, x_test: A, t: float, kind: Kind, ridge: float, momentum: float) -> tuple[A, A]:
-    """Return (mean, covariance) of functions that start at f_0 ~ GP(0, K), from a loop that is affine in f_0 and y.
+    """Return (mean, covariance) of functions trained from f_0 ~ GP(0, K) to time t, by a loop affine in f_0 and y.
 
     For "nngp", each function has its own noise of variance `ridge` in its targets.
     """
@@ -53,7 +53,7 @@ def moments(x: A, y: A, x_test: A, t: float, kind: Kind, ridge: float, momentum:
 
 
 def departure(how: dict[str, Any], momentum: float, t: int, kind: Kind, ridge: float) -> float:
-    """Return the largest |closed form - loop| of mean and covariance."""
+    """Return the largest |closed form - loop| over the entries of the mean and the covariance."""
     x, y, x_test = data()
     mean, cov = an.ensemble(KERNEL, x, y, lr=LR, ridge=ridge, **how).predict(x_test, t=t, kind=kind, cov=True)
     want = moments(x, y, x_test, t, kind, ridge, momentum)
@@ -70,7 +70,7 @@ def test_mean_and_covariance_are_those_of_the_loop(kind: Kind, ridge: float, mom
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_law_refuses_other_dynamics(kind: Kind) -> None:
-    """The law fails for flow in place of steps, and for momentum in only the loop or only the closed form."""
+    """The law fails if flow replaces steps, or if only the loop or only the closed form uses momentum."""
     assert departure({}, 0.0, 2, kind, 0.2) > 1e-3
     assert departure({"by": "descent"}, 0.8, 2, kind, 0.2) > 1e-3
     assert departure({"by": "descent", "momentum": 0.8}, 0.0, 2, kind, 0.2) > 1e-3
@@ -241,7 +241,7 @@ def test_bad_matrices_are_refused() -> None:
 
 @pytest.mark.parametrize("ridge", [0.0, 0.1])
 def test_a_long_prediction_goes_by_pieces(ridge: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With pieces of seven rows, predictions are those of a single piece.
+    """With pieces of seven rows, predictions equal those of a single piece.
 
     Without a ridge, a kernel with a repeated example has no factor, and the pieces use the limit.
     """

@@ -144,7 +144,7 @@ def test_precision_and_shapes() -> None:
 
 @pytest.mark.parametrize("name", ["residual", "dropout"])
 def test_many_rows_go_block_by_block(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Derivatives by blocks equal those in one piece, also with masks. Blocks need at most 9 numbers per pair."""
+    """Derivatives by blocks equal those in one piece, also with masks. Blocks store at most 9 numbers per pair."""
     spec = SPECS.get(name, mn.Sequential(mn.Dense(8, b_std=0.5), mn.ReLU(), mn.Dropout(0.5), mn.Dense(1)))
     x, kernel = np.random.default_rng(0).standard_normal((400, 5)), an.kernel(spec)
     whole = kernel.derivatives(x)
@@ -169,7 +169,7 @@ def test_too_many_rows_are_refused_before_any_work(name: str, monkeypatch: pytes
 def test_a_derivative_beyond_the_precision_is_told_by_its_pair() -> None:
     """The message names the two rows, for one set of rows and for two sets.
 
-    Theta fits float32, but dTheta / dlog w_std does not.
+    Theta is within the range of float32, but dTheta / dlog w_std is not.
     """
     x = np.full((4, 5), 1e17, np.float32)
     x[2] = 1.2e19
@@ -184,9 +184,9 @@ SCALES = 1e-140, 1e5, 1e9, 1e20, 1e35, 1e100, 1e150, 1e152
 
 @pytest.mark.parametrize(("name", "scale", "dtype"), thinned(product(SPECS, SCALES, ("float32", "float64"))))
 def test_rows_of_any_size_are_right_or_refused(name: str, scale: float, dtype: str) -> None:
-    """Derivatives are accurate to 2e-5 plus 256 eps K / STEP. In extreme ranges, all are finite or refused.
+    """Derivatives are accurate to 2e-5 of the largest derivative plus 256 eps max(K) / STEP.
 
-    The reference uses finite differences with a step 100 times as large.
+    At extreme scales, they are finite or an error is raised. The finite differences of the test use steps of 100 STEP.
     """
     kernel, x = an.kernel(SPECS[name]), rows()[:5] * scale
     if dtype == "float32" and abs(x).max() > 1e38:

@@ -65,7 +65,7 @@ def test_the_same_rows_twice_are_symmetric() -> None:
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_data_that_are_almost_parallel(dtype: Any) -> None:
-    """Kernels of single numbers, and of rows dominated by a mean, equal kernels computed pair by pair in float64."""
+    """Kernels of rows of one entry, and of rows dominated by a mean, equal those computed pair by pair in float64."""
     rng = np.random.default_rng(0)
     line, cone = rng.normal(size=(40, 1)).astype(dtype), (100 + rng.normal(size=(40, 30))).astype(dtype)
     for x in (line, cone):
@@ -78,7 +78,7 @@ def test_data_that_are_almost_parallel(dtype: Any) -> None:
 
 
 def test_nearly_equal_rows_keep_the_digits_of_their_angle() -> None:
-    """Check Theta = 2/pi arctan(2 k / r) + 4 k / (pi r), r^2 = (1 + 2 q)(1 + 2 q') - 4 k^2, with r^2 from fractions.
+    """Check Theta = 2/pi arctan(2 k / r) + 4 k / (pi r), r^2 = (1 + 2 q)(1 + 2 q') - 4 k^2, with r^2 as a Fraction.
 
     At q = 5e15 and an angle of 1e-8, rounding one row changes Theta by a relative error of 1e-9. Because of the last
     two rows, the rows' centre is far from the first two.

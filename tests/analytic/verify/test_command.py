@@ -57,7 +57,7 @@ def test_weight_movement_of_tensors_that_start_at_zero() -> None:
 
 
 def test_movement_of_kernels_at_the_edges() -> None:
-    """Distances from 0 and of kernels whose squares exceed float32 are correct. NaN and wrong shapes raise errors."""
+    """Distances from 0 and of kernels with squares outside float32 are correct. NaN and wrong shapes raise errors."""
     one, zero = np.ones((2, 3, 3)), np.zeros((3, 3))
     assert relative_distance(one, zero).tolist() == [np.inf] * 2
     assert relative_distance(zero, zero) == 0
@@ -351,7 +351,7 @@ def wrong_dynamics(ntk: Array, y: Array, f0: Array, steps: Array, lr: float) -> 
 
 
 def wrong_covariance(self: Any, points: Array, steps: Array, **how: Any) -> Any:
-    """Return eq. (15) without the transposed last term."""
+    """Return equation (15) without the transposed last term."""
     found = right_moments(self, points, steps, **how)
     if not how.get("cov"):
         return found

@@ -82,7 +82,7 @@ def spending(critical: float, rounds: int, nodes: int = 1001) -> Array:
 
 
 def test_the_critical_value_spends_the_level() -> None:
-    """The level is spent as `sequential` states. An error of 3e-7 is an error of 1e-5 in the critical value."""
+    """The level is spent as `sequential` states. An error of 3e-7 corresponds to 1e-5 in the critical value."""
     spent = spending(CRITICAL, ROUNDS)
     assert spent.round(4).tolist() == [0.0022, 0.0018, 0.0014, 0.0012, 0.0010, 0.0009, 0.0008, 0.0007]
     assert spent.sum() == pytest.approx(LEVEL, abs=3e-7)
@@ -244,7 +244,7 @@ NARROW = (8, 12, 16, 32, 64)
 
 
 def holds_once_in_four(draw: Draw, widths: Sequence[int]) -> None:
-    """Check that one of four attempts confirms the law. Each retry has new data and twice the widths.
+    """Check that one of up to four attempts confirms the law. Each retry has new data and twice the widths.
 
     The law is asymptotic. If the next order is small, a correct draw is rejected with probability at most LEVEL_OF_ALL.
     After a network diverges, the rate is divided by 8. In narrow deep networks, the stable rate of one member can be

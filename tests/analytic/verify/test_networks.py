@@ -11,7 +11,7 @@ from analytic.verify.networks import Trajectory, errors
 
 @pytest.mark.parametrize("hidden", [0, 1, 3])
 def test_movement_is_that_of_the_first_the_last_and_all_other_weights(hidden: int) -> None:
-    """The hidden weights' movement is the root mean square over their matrices. Biases are ignored."""
+    """The hidden weights' movement is the root mean square of their matrices' movements. Biases are ignored."""
     movement = {"0.W": np.array([0.1, 0.2]), "0.b": np.full(2, 9.0)}
     movement |= {f"{2 * i}.W": np.array([3.0, 4.0]) * i for i in range(1, hidden + 1)}
     movement |= {f"{2 * hidden + 2}.W": np.array([0.5, 0.7]), f"{2 * hidden + 2}.b": np.full(2, 9.0)}

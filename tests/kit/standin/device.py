@@ -186,7 +186,7 @@ def _swapped(apply: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 class ndarray:
-    """An array of the device. The array has only CuPy's operators and methods, and only `get` converts it to NumPy.
+    """An array on the device. The array has only CuPy's operators and methods, and only `get` converts it to NumPy.
 
     a.get(), a.item(), a.tolist(), float(a), int(a), bool(a), printing and indexing by a boolean mask wait for the
     device. These operations count as synchronisations.

@@ -33,7 +33,7 @@ def last(run: Iterable[mn.Moment]) -> mn.Moment:
 
 
 def kernel_of(moment: mn.Moment) -> Array:
-    """Return the kernel of a moment, which must not be None."""
+    """Return the kernel of a moment, after a check that it is not None."""
     assert moment.kernel is not None
     return np.asarray(moment.kernel)
 
@@ -42,7 +42,7 @@ def kernel_of(moment: mn.Moment) -> Array:
 
 
 def tensors_of(system: Hierarchy) -> tuple[Array, Array, Array]:
-    """Return Theta, O3 and O4 as the contractions use them, with all points as training points.
+    """Extract Theta, O3 and O4 from the contractions, with all points as training points.
 
     As in `Hierarchy`, the kernel is Theta - O3.s + Q(s, s) / 2 + Xi. At r = e_c, s = e_d, O4_..cd = Q(r, s) + dXi/dt.
     """
@@ -147,7 +147,7 @@ def test_the_error_starts_with_the_power_of_time_that_the_order_says() -> None:
 
 @pytest.mark.parametrize("loss", [mn.mse, mn.softmax_cross_entropy], ids=repr)
 def test_orders_come_closer_with_any_loss_scales_and_ensemble(loss: mn.training.losses.Loss) -> None:
-    """For two members in muP, each order's error is below half of the previous order's, also on unlabelled points."""
+    """For two members in muP, each order's error is less than half the previous order's, also on unlabelled points."""
     net = mn.Network(mn.Sequential(mn.Dense(200, b_std=0.1), mn.Tanh(), mn.Dense(2)), (3,), mn.SpectralMuP())
     theta0, y = net.init(np.random.default_rng(3), ensemble=2), np.eye(2)[[0, 1, 1]]
     how: dict[str, Any] = {"loss": loss, "times": 0.02}
@@ -240,7 +240,7 @@ def test_a_truncated_hierarchy_that_blows_up_says_so() -> None:
 
 
 def test_too_many_outputs_are_refused_with_their_bytes() -> None:
-    """The error names 22.4 GiB, the size of 30 float64 matrices with N C = 10,000 rows and columns."""
+    """The error states 22.4 GiB, the size of 30 float64 matrices with N C = 10,000 rows and columns."""
     net = mn.Network(mn.Sequential(mn.Dense(4), mn.Tanh(), mn.Dense(10)), (3,))
     x, y = np.zeros((1000, 3)), np.zeros((1000, 10))
     with pytest.raises(MemoryError, match=r"10000 outputs .* 22\.4 GiB of them for kernels .* the bound is 1 GiB"):
@@ -248,7 +248,7 @@ def test_too_many_outputs_are_refused_with_their_bytes() -> None:
 
 
 def test_a_network_of_too_many_weights_is_refused_at_a_single_output() -> None:
-    """Displacements have the size of theta, and order 4 has two, d1 and dd2/dt. Other arrays are small here."""
+    """Displacements are as large as theta, and order 4 stores two, d1 and dd2/dt. Other arrays are small here."""
     net = mn.Network(mn.Sequential(mn.Dense(100), mn.Tanh(), mn.Dense(1)), (100,))
     theta0 = net.init(np.random.default_rng(0))
     with pytest.raises(MemoryError, match=r"1 outputs .* for kernels of 1 x 1"):

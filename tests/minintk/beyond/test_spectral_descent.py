@@ -94,7 +94,7 @@ def stepped(table: Parametrization, optimizer: Any, dtype: Any = np.float64, N: 
 
 
 def check_steps(net: mn.Network, step: Array, rtol: float = 1e-3) -> None:
-    """Check that the nonzero singular values of c dW are lr d sqrt(fan_out / fan_in), with multiplier c and DEPTH d."""
+    """Check that singular values of c dW are 0 or lr d sqrt(fan_out / fan_in), with multiplier c and d from DEPTH."""
     for t in net.layout.tensors:
         fan_in, fan_out = prod(t.shape[:-1]), t.shape[-1]
         W = t.row.multiplier * net.layout.unpack(step)[t.name].reshape(3, fan_in, fan_out)

@@ -232,7 +232,7 @@ def test_shifts_are_translations_with_zeros_moving_in() -> None:
 
 
 def _move(image: Array, dy: int, dx: int) -> Array:
-    """Move pixel (i, j) to (i + dy, j + dx) if that pixel exists, by the definition of a shift."""
+    """Move each pixel (i, j) to (i + dy, j + dx) if this position is inside the image, and fill the rest with zeros."""
     H, W, _ = image.shape
     result = np.zeros_like(image)
     for i in range(H):

@@ -235,7 +235,7 @@ HUGE = (
     ids=["a dictionary a byte", "one tuple, called a thousand times", "a shape of twenty thousand large numbers"],
 )
 def test_small_pickles_take_neither_memory_nor_time(tmp_path: Path, content: bytes, says: str) -> None:
-    """Refuse pickles that need 70 or 80 times their size in memory, or a minute to multiply the numbers of a shape."""
+    """Pickles are refused that need 70 or 80 times their size in memory, or a minute to multiply a shape's entries."""
     (tmp_path / "test_batch").write_bytes(content)
     with pytest.raises(ValueError, match=says):
         cifar10(tmp_path, "test")

@@ -1,4 +1,4 @@
-"""Compare the kernel along a run with dense Jacobians, for a network and an ensemble. Frozen runs are controls."""
+"""Compare the kernel along a run with dense Jacobians. A linearised network is a control."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def by_dense_jacobians(points: list[Point], x: Array, y: Array, net: mn.Network 
 
 
 def check(path: KernelPath, truth: list[dict[str, Any]], member: int | None = None) -> None:
-    """Check that the path of a network, or of one member of an ensemble, is right up to rounding."""
+    """Check that the path of a network, or of one member of an ensemble, is correct up to rounding."""
     for name in truth[0]:
         if name != "share":
             values = getattr(path, name)

@@ -51,9 +51,9 @@ def test_spectrum_of_a_full_kernel_is_that_of_its_matrix() -> None:
 
 
 def test_effective_rank() -> None:
-    """The effective rank lies between 1 and the rank, and is n for n equal eigenvalues.
+    """The effective rank lies between 1 and the rank, and equals n for n equal eigenvalues.
 
-    The rank doubles for a direct sum of two equal matrices, and does not depend on the scale or the eigenvectors.
+    It doubles for a direct sum of two equal matrices, and does not depend on the scale or the eigenvectors.
     """
     Q = rotation(6)
     for n in range(1, 7):
@@ -150,7 +150,7 @@ def test_cka() -> None:
 
 
 def test_times() -> None:
-    """A decay exp(-r t) halves at log(2) / r, a linear fall ends at its zero, and members have separate times."""
+    """The loss exp(-r t) halves at log(2) / r, t2 is the zero of a linear loss, and members have separate times."""
     t = np.linspace(0, 10, 4001)
     rates = np.array([0.5, 1.0, 3.0])
     np.testing.assert_allclose(t1(t, 4 * np.exp(-t[:, None] * rates)), log(2) / rates, rtol=2e-5)  # errors: (rate dt)^2

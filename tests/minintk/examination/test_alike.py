@@ -25,7 +25,7 @@ def normed(n: int = 32) -> mn.Sequential:
 
 
 def examined(scale: float = 1.0, offset: float = 0.0) -> Problem:
-    """Return a problem whose BatchNorms give `scale` times a standardised feature, plus `offset`."""
+    """Return a problem whose BatchNorms output `scale` times a standardised feature, plus `offset`."""
     net = mn.Network(normed(), (6,), mn.PyTorch())
     theta = net.init(np.random.default_rng(0), dtype=np.float32)
     net = net.calibrate(theta, X)
@@ -84,7 +84,7 @@ def outputs(net: mn.Network) -> float:
 
 @pytest.mark.parametrize("how", [mn.PyTorch(), mn.Standard(), mn.SpectralMuP(), mn.MeanField()])
 def test_the_same_start_in_another_parametrization(how: Any) -> None:
-    """`restarted` keeps the sizes of weights and outputs. NTK alone gives larger outputs unless `how` is Standard."""
+    """`restarted` keeps the sizes of weights and outputs. Plain NTK gives larger outputs unless `how` is Standard."""
     branch = mn.Sequential(mn.Dense(20, b_std=1.0), mn.Tanh())
     spec = mn.Sequential(mn.Dense(20, b_std=1.0), mn.Tanh(), mn.Residual(branch, shortcut=mn.Dense(20)), mn.Dense(3))
     net = mn.Network(spec, (6,), how)

@@ -1,4 +1,4 @@
-"""Compare linearised runs with the kernel, rates with eigenvalues, and sharpness with the diagnostic."""
+"""Compare gaps with descent on the frozen kernel, rates with eigenvalues, and sharpness with the diagnostic."""
 
 from dataclasses import replace
 from typing import Any

@@ -48,7 +48,7 @@ def test_dead_features_and_outputs_that_do_not_tell_examples_apart() -> None:
 
 @pytest.mark.parametrize(("differ", "percent"), [(0.01, ""), (0.0005, "0.05 (0.05 to 0.05) %")])
 def test_outputs_may_differ_by_a_tenth_of_a_percent_of_their_size(differ: float, percent: str) -> None:
-    """For outputs 1 + e and 1 - e, equally often, |f - mean f| / |f| is e up to e^3."""
+    """If half of the outputs are 1 + e and half 1 - e, then |f - mean f| / |f| equals e up to e^3."""
 
     def change(w: Any) -> None:
         w["0.W"][...], w["0.b"][...] = 0.0, 1.0
@@ -79,7 +79,7 @@ def test_wrong_scales(spec: Any, x: Any, y: Any, text: Any) -> None:
 
 @pytest.mark.parametrize(("depth", "kind"), [(1, None), (4, "badly scaled"), (25, "dead")])
 def test_signals_that_vanish_in_depth(depth: int, kind: str | None) -> None:
-    """With a factor of 0.3 per layer, signals are .008 of the inputs after four layers and 1e-13 after 25.
+    """If each layer scales signals by 0.3, they are .008 times the inputs after four layers and 1e-13 times after 25.
 
     With 25 layers, no training step changes the loss visibly.
     """

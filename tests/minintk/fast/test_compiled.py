@@ -51,7 +51,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
 
 
 def right(loops: Any) -> tuple[int, int]:
-    """Check the results of both loops. Return how many loops were found on disk and how many were compiled."""
+    """Check the results of both loops. Return the numbers of loops found on disk and of loops compiled."""
     assert (loops.double(7), loops.triple(7)) == (14, 21)
     hits, misses = (
         sum(sum(getattr(loop, name).values()) for loop in (loops.double, loops.triple))
@@ -204,7 +204,7 @@ def compiled_files(start: Callable[[], Any]) -> list[Path]:
 
 
 def test_processes_that_compile_at_once_are_all_right(tmp_path: Path) -> None:
-    """Two processes that compile into one folder get right results. A third process finds the file of `double`."""
+    """Two processes that compile into one folder get correct results. A third process loads the file of `double`."""
     (tmp_path / "some_loops.py").write_text(LOOPS)
     code = "import some_loops as s; assert s.double(7) == 14 and s.triple(7) == 21; print(s.double._cache_misses)"
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "kept")}

@@ -55,7 +55,7 @@ def maps(layer: Any, w: Any, dw: Any, x: Array, dx: Array, u: Array) -> list[Arr
 @pytest.mark.parametrize("M", [1, 2, 9])
 @pytest.mark.parametrize("compiled", [2**k for k in range(8, 24, 2)])
 def test_kernels_of_two_batches_of_unequal_sizes(M: int, compiled: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels are right even if only one of the two batches has enough examples for the compiled loop."""
+    """Kernels are correct even if only one of the two batches has enough examples for the compiled loop."""
     spec = mn.Sequential(mn.Conv2d(16, 3), mn.ReLU(), mn.Conv2d(16, 3), mn.ReLU(), mn.Flatten(), mn.Dense(2))
     with shut():
         plain = mn.Network(spec, (16, 16, 4))
@@ -107,7 +107,7 @@ def test_a_convolution_by_every_way_is_the_convolution(way: str, data: st.DataOb
 
 
 def test_gradients_of_each_example_and_output_are_compiled_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels between two batches are right. As a control, a loop that reads only the first image is wrong."""
+    """Kernels between two batches are correct. As a control, a loop over only the first image makes them wrong."""
     direct: Any = pytest.importorskip("minintk.fast.numba_loops")
     monkeypatch.setattr("minintk.fast.conv_gram.pairs_are_cheaper", lambda *_: False)
     spec = mn.Sequential(mn.Conv2d(16, 1), mn.Conv2d(32, 3, stride=2, b_std=0.2), mn.Flatten(), mn.Dense(3))
@@ -152,7 +152,7 @@ def test_cotangents_may_be_several_or_none(way: str, lead: tuple[int, ...]) -> N
 
 @given(st.integers(1, 9), st.integers(1, 5), st.integers(1, 4), st.integers(0, 6), st.integers(0, 6))
 def test_remainders_are_the_transpose(size: int, kernel: int, stride: int, before: int, after: int) -> None:
-    """Every pair of a pixel of x and a window that reads it occurs once, with the right weight."""
+    """Every pair of a pixel of x and a window that reads it occurs once, with the correct weight."""
     a = Axis(size, kernel, stride, before, after)
     if a.out < 1:
         return
@@ -201,7 +201,7 @@ def test_float32_is_as_exact_as_the_plain_convolution(way: str) -> None:
 
 
 def test_sums_of_columns_are_as_exact_as_pairwise_ones() -> None:
-    """`column_sums` errs less than twice as much as pairwise sums, and sequential sums over 20 times as much."""
+    """`column_sums` has less than twice the error of pairwise sums, and sequential sums over 20 times that error."""
     loops: Any = pytest.importorskip("minintk.fast.numba_loops")
     a = np.random.default_rng(0).random((200_000, 8), dtype=np.float32)
     zero, total = np.zeros(8, np.float32), np.zeros((2, 8))

@@ -1,4 +1,4 @@
-"""Test that layers reordered for speed give the results of the written order, also if the pooling has ties."""
+"""Test that layers reordered for speed give the results of the written order, even if the pooling has ties."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ CASES = (
 @settings(max_examples=5)
 @given(seed=st.integers(0, 10**6))
 def test_the_reordered_layers_are_the_layers(net: mn.Network, ensemble: int | None, seed: int) -> None:
-    """The reordered layers give the same bits, because all numbers are integers. Ties are frequent."""
+    """Reordered layers give the same bits as the original ones, because all values are integers. Ties are frequent."""
     rng = np.random.default_rng(seed)
     lead = () if ensemble is None else (ensemble,)
     with shut():
@@ -73,7 +73,7 @@ def test_the_reordered_layers_are_the_layers(net: mn.Network, ensemble: int | No
 
 
 def test_what_is_reordered() -> None:
-    """ReLU moves behind the pooling. Other activations do not move, and the chain for kernels keeps its order."""
+    """ReLU is applied after the pooling. Other activations do not move, and the chain for kernels keeps its order."""
 
     def kinds(net: mn.Network, where: str) -> list[str]:
         return [

@@ -52,7 +52,7 @@ def two_cores() -> Iterator[None]:
 
 
 def joined(layer: Any) -> list[bool]:
-    """Return a list that tells for each rectifying convolution in a tree of layers whether it has a BatchNorm."""
+    """Return a list: for each rectifying convolution in a tree of layers, True if it has a BatchNorm."""
     if isinstance(layer, RectifiedConv):
         return [layer.norm is not None]
     inner = getattr(layer, "layers", getattr(getattr(layer, "sweeps", None), "layers", ()))
@@ -130,7 +130,7 @@ def test_float32_is_as_exact_as_the_layers_one_by_one() -> None:
 
 
 def test_infinite_numbers_that_relu_stops_send_nothing_back() -> None:
-    """If a pixel overflows to -infinity, outputs and gradients are finite, as with separate layers."""
+    """If a pixel before ReLU overflows to -infinity, outputs and gradients are finite, as with separate layers."""
     spec = mn.Sequential(mn.Conv2d(16, 1), mn.ReLU(), mn.Conv2d(16, 3), *END)
     x, found = np.abs(RNG(0).standard_normal((2, 5, 6, 1))).astype(np.float32), []
     with shut():

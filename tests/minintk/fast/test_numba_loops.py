@@ -14,7 +14,7 @@ from tests.minintk.fast.test_conv import RNG, bound, maps
 
 
 def test_more_weights_than_a_cache_holds_go_some_columns_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """y, J v and J' u are right if the weights exceed the cache and the loops read the images twice.
+    """y, J v and J' u are correct if the weights exceed the cache and the loops read the images twice.
 
     As a control, y is wrong if the two passes fill the same channels.
     """

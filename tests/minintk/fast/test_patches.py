@@ -1,4 +1,4 @@
-"""Test the numbers of multiplications by which convolutions choose between patches and compiled loops."""
+"""Test the multiplication counts by which convolutions choose between patches and compiled loops."""
 
 from __future__ import annotations
 

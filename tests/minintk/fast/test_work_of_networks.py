@@ -127,7 +127,7 @@ def test_patches_are_formed_some_images_at_a_time_and_once_a_sweep(monkeypatch: 
 
 
 def test_a_gradient_in_x_is_gathered_where_that_takes_few_multiplications() -> None:
-    """With padding, dx is computed by gathering, but not without padding.
+    """With padding, dx is computed by gathering; without padding, it is not.
 
     For 12 x 12 pixels without padding, gathering would need twice as many multiplications.
     """
@@ -214,7 +214,7 @@ def test_of_a_kernel_in_blocks_one_half_is_computed() -> None:
 
 
 def gram_work(shape: tuple[int, int, int], channels: int, N: int, C: int) -> tuple[int, str]:
-    """Return the number of convolutions that a kernel contracts, and the method used for the last convolution."""
+    """Return the number of convolutions contracted for a kernel, and the method used for the last one."""
     spec = mn.Sequential(mn.Conv2d(shape[2], 1), mn.ReLU(), mn.Conv2d(channels, 3), mn.Flatten(), mn.Dense(C))
     net = mn.Network(spec, shape)
     theta, x = net.init(RNG(0)), RNG(1).normal(size=(N, *shape))
@@ -232,7 +232,7 @@ def gram_work(shape: tuple[int, int, int], channels: int, N: int, C: int) -> tup
 
 
 def test_a_convolution_adds_to_the_kernel_by_the_cheaper_way() -> None:
-    """Pairs are used for few positions and many channels, and each example's gradients for many positions.
+    """Pairs of positions are used for few positions and many channels, and gradients per example for many positions.
 
     The choice follows the formulas for the two costs.
     """
@@ -260,7 +260,7 @@ def test_the_gradients_of_examples_go_some_channels_at_a_time() -> None:
 
 
 def test_members_of_an_ensemble_train_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small ensemble takes one sweep per step. Members of larger networks train in two slices or one at a time."""
+    """A small ensemble needs one sweep per step. Members of larger networks train in two slices or one at a time."""
     monkeypatch.setattr(train, "cores", lambda: 2)  # the real number is 1 if OMP_NUM_THREADS=1
     net = mn.Network(mn.Sequential(mn.Dense(16), mn.ReLU(), mn.Dense(1)), (4,))
     theta, x = net.init(RNG(0), ensemble=12), RNG(1).normal(size=(8, 4))

@@ -1,4 +1,4 @@
-"""Test that files survive a kill, because content is flushed before names, and that full disks raise OSError."""
+"""Test that files survive a kill, because content is flushed before the renaming, and that full disks raise OSError."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""List ninety-one wrong gradients as data: a right function, the change, and the words that a report must contain.
+"""List ninety-one wrong gradients as data: a correct function, the change, and the words that a report must contain.
 
 python tests/minintk/grade/more_gradients.py        the table, and how many are named
 
-FAMILIES holds right functions. A row of MISTAKES is (family, text in `backward`, replacement, words of the right
-cause). The words are "" if no cause can be named. In that case, a report that shows numbers is enough.
+FAMILIES contains the correct functions. A row of MISTAKES is (family, text in `backward`, replacement, words that name
+the cause). The words are "" if no cause can be named. In that case, a report that shows numbers is enough.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Test losses, hard inputs and exponents: right code passes, errors are named, and wrong verdicts are rare."""
+"""Test losses, hard inputs and exponents: correct code passes, errors are named, and wrong verdicts are rare."""
 
 from collections import Counter
 from typing import Any

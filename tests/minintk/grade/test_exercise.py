@@ -68,7 +68,7 @@ def test_the_other_variant_is_named(tiny: Assignment, tmp_path: Path) -> None:
 
 
 def test_what_all_cases_show_is_said_once(tiny: Assignment, tmp_path: Path) -> None:
-    """The report on a starter has one line per exercise and no hints. A message common to all cases appears once."""
+    """The report on starter code has one line per exercise and no hints. A message common to all cases appears once."""
     assert [g.text for g in graded(tiny, tmp_path, STARTER).exercises] == ["dense is not written yet"] * 2
     half = f"{STARTER}def dense(x, W, b):\n    return x @ W @ W.T\n"
     first, second = (g.text for g in graded(tiny, tmp_path, half).exercises)

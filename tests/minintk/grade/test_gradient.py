@@ -1,4 +1,4 @@
-"""Test that the gradient checker names the causes of forty errors, passes right functions and refuses bad arguments."""
+"""Test that the gradient checker names causes of forty errors, passes correct functions and refuses bad arguments."""
 
 from collections.abc import Callable
 from typing import Any
@@ -117,7 +117,7 @@ def test_a_mistake_that_is_none_of_these_has_no_name() -> None:
 
 
 def test_an_argument_without_effect_has_no_gradient() -> None:
-    """Finite differences of a constant are rounding errors. They must not count as a kink, where any answer passes."""
+    """Finite differences of a constant are rounding errors, and must not count as a kink, which passes any answer."""
 
     def backward(u: Any, x: Any, W: Any, b: Any) -> Any:
         return u @ W.T, x.T @ u, u.sum(axis=0)

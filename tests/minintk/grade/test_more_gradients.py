@@ -1,4 +1,4 @@
-"""Test that 91 wrong gradients fail, at least 3/4 with the right cause, and that 40 unusual right functions pass."""
+"""Test that 91 wrong gradients fail, at least 3/4 with the correct cause, and 40 unusual correct functions pass."""
 
 from collections import Counter
 

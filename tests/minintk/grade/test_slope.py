@@ -1,4 +1,4 @@
-"""Compare an exponent's interval with SciPy's regression, and test its coverage and the points of an experiment."""
+"""Compare an exponent's interval with SciPy's regression, and test its coverage and the grade of an experiment."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def test_the_interval_is_that_of_scipys_regression() -> None:
 
 
 def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
-    """With probability .997, -1/2 lies in 1,547 to 1,651 of 2,000 intervals of 80 %. Fewer intervals contain -0.4."""
+    """With probability .997, 1,547 to 1,651 of 2,000 intervals of 80 % contain -1/2. Fewer intervals contain -0.4."""
     rng = np.random.default_rng(1)
     noise = np.exp(0.2 * rng.standard_normal((2000, 3, 4))) * np.array(WIDTHS)[:, None] ** -0.5
     intervals = np.array([slope_interval(WIDTHS, values, 0.8)[1:] for values in noise])

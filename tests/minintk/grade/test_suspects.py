@@ -63,7 +63,7 @@ right = DenseJacobian
 
 
 def vjp(what: str, change: Callable[[Any, Any, Any], Any]) -> Change:
-    """Return vjp with one of dx, dW, db replaced by change(right value, J, u)."""
+    """Return vjp with one of dx, dW, db replaced by change(correct value, J, u)."""
 
     def method(self: Any, u: Any, dw: Any) -> Any:
         dx = right.vjp(self, u, dw)

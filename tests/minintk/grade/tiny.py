@@ -1,6 +1,6 @@
 """Define a tiny assignment like that of docs/course/writing-an-exercise.md.
 
-The dense layer of this assignment has a bias of random sign.
+The dense layer of this assignment adds or subtracts the bias, depending on the variant.
 """
 
 from collections.abc import Iterator, Mapping

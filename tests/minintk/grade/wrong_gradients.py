@@ -33,7 +33,7 @@ class Wrong:
         return check_gradient(self.forward, self.backward, self.args)
 
     def named(self, said: Diagnosis) -> bool:
-        """True if the first finding at the right place names the right cause."""
+        """True if the first finding at the expected place names an accepted cause."""
         return said.causes.get(self.where) in self.causes
 
 

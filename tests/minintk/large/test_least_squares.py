@@ -305,7 +305,7 @@ def test_vectors_of_all_weights_are_counted() -> None:
 
 
 def test_outputs_of_layers_are_computed_in_chunks_that_fit() -> None:
-    """Peak memory stays within the bytes that the outputs of the first two layers need for all examples."""
+    """Peak memory does not exceed the bytes that the outputs of the first two layers need for all examples."""
     spec = mn.Sequential(mn.Conv2d(32, 1), mn.Tanh(), mn.GlobalAvgPool(), mn.Dense(1))
     net, N = mn.Network(spec, (8, 8, 2)), 16
     theta, x, y = net.init(RNG), RNG.standard_normal((N, 8, 8, 2)), np.ones((N, 1))

@@ -1,4 +1,4 @@
-"""Compare activations with values by hand at one point. The tests of `minintk.spec.activations` cover all arguments."""
+"""Compare activations with hand-computed values at one point. The tests in tests/minintk/spec cover all arguments."""
 
 from __future__ import annotations
 

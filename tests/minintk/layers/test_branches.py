@@ -48,7 +48,7 @@ def test_a_sum_of_two_is_the_residual_block() -> None:
 
 
 def test_branches_alone_have_the_gram_of_their_network() -> None:
-    """The gram of a layer with branches is J J' also if it is called directly, as user-defined layers may do."""
+    """The gram of a layer with branches is J J' even if it is called directly, as user-defined layers may do."""
     net = mn.Network(mn.Sequential(mn.Residual(mn.Sequential(mn.Tanh(), dense()), shortcut=dense())), (2,))
     _, J = net.linearize(net.init(np.random.default_rng(0)), np.array([[1.0, -0.5], [0.3, 0.8]]))
     assert isinstance(J, NetworkJacobian)

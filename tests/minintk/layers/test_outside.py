@@ -1,4 +1,4 @@
-"""Test user-defined layers, activations and models, written only from the docstrings. Some lack a required part."""
+"""Test user-defined layers, activations and models, written from the docstrings. Some deliberately lack a part."""
 
 from __future__ import annotations
 

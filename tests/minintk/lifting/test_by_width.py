@@ -26,7 +26,7 @@ CHECK: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lift without the check, because a stand-in module does not run. `test_torch_itself` checks torch's modules."""
+    """Lift without the check, because a stand-in module cannot be run. `test_torch_itself` checks torch's modules."""
     monkeypatch.setattr(by_width, "lift", lambda module, shape, check=True: mn.lift(module, shape, check=False))
 
 
@@ -57,7 +57,7 @@ def test_a_module_with_its_rates_passes() -> None:
 
 
 def test_a_module_without_them_fails_and_its_tensors_are_named() -> None:
-    """With equal rates, the check blames the rates of muP's first and last weights, and the size of torch's last."""
+    """With equal rates, the check blames muP's rates of first and last weights, and torch's initial last weights."""
     blame = mn.coordinate_check(lambda n: module(n, RNG, True), X, Y, **CHECK).blame
     assert blame["0.W"] == blame["4.W"] == "rate"
     assert "2.W" not in blame
@@ -107,7 +107,7 @@ def test_wrong_names_and_batches_are_refused() -> None:
 
 
 def test_torch_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module with a `forward` of its own is checked when lifted."""
+    """A module with a custom `forward` is checked when lifted."""
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(by_width, "lift", partial(mn.lift))
     nn = torch.nn

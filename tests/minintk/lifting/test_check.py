@@ -48,7 +48,7 @@ def test_hooks_are_refused(owner: str) -> None:
 
 @pytest.mark.parametrize("by", ["layer", "weight"])
 def test_tied_weights_are_refused_with_a_spec_too(by: str) -> None:
-    """Tied weights give the right outputs but a wrong tangent kernel: for f = x w w, half of the right kernel."""
+    """Tied weights give the correct outputs but a wrong tangent kernel: for f = x w w, half of the correct kernel."""
     model = NN.Sequential(NN.Linear(8, 8), NN.Linear(8, 8))
     first, second = vars(model)["0"], vars(model)["1"]
     if by == "layer":
@@ -104,7 +104,7 @@ def test_half_precision_is_refused(dtype: str) -> None:
 def test_what_torch_runs_decides() -> None:
     """Lifting follows the operations that torch runs.
 
-    Each case must give right results, or be refused with an error.
+    Each case must give correct results, or be refused with an error.
     """
     torch = pytest.importorskip("torch")
     nn = torch.nn

@@ -138,7 +138,7 @@ def test_torch_itself(name: str) -> None:
 
 @pytest.mark.parametrize("n", [64, 60])
 def test_the_bias_behind_flatten_keeps_its_order(n: int) -> None:
-    """A Dense with as many outputs as flattened features has a bias of the features' shape, in the order of outputs."""
+    """If a Dense has as many outputs as inputs from Flatten, its bias keeps the order of outputs, not of features."""
     layers = mn.Flatten(), mn.Dense(n, b_std=1.0), mn.ReLU(), mn.Dense(10, b_std=1.0)
     rng = np.random.default_rng(0)
     state = {

@@ -1,4 +1,4 @@
-"""Test that `unlift` returns all weights with torch's and Flax's axes, also BatchNorm statistics of another batch."""
+"""Test that `unlift` returns all weights with torch's or Flax's axes, and BatchNorm statistics of another batch."""
 
 from __future__ import annotations
 

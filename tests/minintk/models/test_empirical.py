@@ -71,7 +71,7 @@ def test_a_smaller_bound_means_smaller_blocks_and_the_same_kernel(
 @pytest.mark.parametrize("kernel", [mn.ntk, mn.ntk_full])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_bound_is_kept(kernel: Any, dtype: Any) -> None:
-    """Peak allocations stay within the bound plus the bytes of theta. Bounds shrink until MemoryError is raised."""
+    """Peak allocations stay within the bound plus the bytes of theta. Too small a bound raises MemoryError."""
     net = mn.Network(mn.Sequential(mn.Dense(64), mn.ReLU(), mn.Dense(64), mn.ReLU(), mn.Dense(4)), (64,))
     theta = net.init(np.random.default_rng(0), dtype=dtype)
     x = np.random.default_rng(1).standard_normal((60, 64)).astype(dtype)

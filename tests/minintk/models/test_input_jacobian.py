@@ -1,4 +1,4 @@
-"""Test that the two maps of df/dx are transposes, and agree with a bias in front and with finite differences."""
+"""Test that the two maps of df/dx are transposes and agree with an input bias's gradient and finite differences."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def test_scaled() -> None:
 
 
 def test_the_kernel_of_one_point_with_another() -> None:
-    """The kernel J(theta) J(theta')' is right for two parameter vectors of one network."""
+    """The kernel J(theta) J(theta')' is correct for two parameter vectors of one network."""
     other = THETA + 1
     (_, J), (_, K) = NET.linearize(THETA, X), NET.linearize(other, X[:2])
     np.testing.assert_allclose(J.gram(K), np.einsum("ncp,mep->ncme", J.dense(), K.dense()), rtol=1e-12, atol=1e-14)
@@ -221,7 +221,7 @@ def test_dense_is_every_row_of_the_whole_batch(ensemble: int | None) -> None:
 
 
 def test_dense_takes_little_more_memory_than_its_result() -> None:
-    """Without batching, `dense` would take 75 times the memory of its result, for N C sweeps through N examples."""
+    """Without batching, `dense` would take 75 times the memory of its result, to sweep N C times through N examples."""
     net, rng = mn.Network(mn.Sequential(mn.Dense(30), mn.Tanh(), mn.Dense(1)), (10,)), np.random.default_rng(0)
     _, J = net.linearize(net.init(rng), rng.standard_normal((1000, 10)))
     tracemalloc.start()

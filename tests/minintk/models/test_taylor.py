@@ -63,7 +63,7 @@ def coefficients(phi: mn.spec.Activation, x: list[float]) -> tuple[Array, Array]
 @given(st.floats(-3, 3), st.lists(st.floats(-1, 1), min_size=6, max_size=6))
 @settings(max_examples=10)
 def test_series_of_smooth_activations(phi: mn.spec.Activation, x0: float, rest: list[float]) -> None:
-    """Up to t^6 and t^5, the coefficients of phi(x(t)) and phi'(x(t)) equal mpmath's (of 40 digits) within 1e-9."""
+    """Coefficients of phi(x(t)) up to t^6 and of phi'(x(t)) up to t^5 equal mpmath's (40 digits) within 1e-9."""
     x0 += float(abs(x0) < 1e-2 and bool(pointwise(phi).kinks))  # stay on one side of a kink
     with mpmath.workdps(40):
 
@@ -187,7 +187,7 @@ def test_the_error_falls_as_the_power_of_the_step(phi: mn.spec.Activation, order
 
 @pytest.mark.parametrize("wrap", [lambda m, t: mn.Centred(m, t, 5.0), lambda m, t: mn.Centred(m, t + 0.1, 0.1)])
 def test_expansions_nest(wrap: Any) -> None:
-    """Taylor of Centred equals Centred of Taylor if both have the same centre. Other centres work too."""
+    """Taylor of Centred equals Centred of Taylor for equal centres. Other centres give errors of the same order."""
     net = mn.Network(mn.Sequential(mn.Dense(8, b_std=0.3), mn.Tanh(), mn.Dense(2)), (3,))
     rng = np.random.default_rng(0)
     theta0, x = net.init(rng), rng.standard_normal((6, 3))

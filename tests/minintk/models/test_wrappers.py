@@ -140,7 +140,7 @@ def test_an_anchor_that_does_not_fit() -> None:
 
 @pytest.mark.parametrize("nest", [lambda m, t: m, lambda m, t: mn.Linearized(m, t), lambda m, t: mn.Centred(m, t, 2.0)])
 def test_a_theta_for_another_ensemble_than_the_anchors(nest: Any) -> None:
-    """The error states both shapes, also if the anchored model is inside another model."""
+    """The error states both shapes, even if the anchored model is inside another model."""
     model = nest(mn.Linearized(NET, np.stack([THETA, ONES])), THETA)
     with pytest.raises(ValueError, match=r"theta expects the shape of theta0, \(2, 24\), got \(24,\)"):
         model(THETA, X)
@@ -197,7 +197,7 @@ def test_the_rule_by_definition() -> None:
 
 
 def test_the_rule_between_its_ends() -> None:
-    """The smallest fraction acts as every = 1, and the largest as Linearized. Larger fractions linearise less often."""
+    """The smallest fraction acts as every = 1, the largest as Linearized. Larger ones give fewer linearisations."""
     ends = {
         fraction: path(mn.IterativelyLinearized(NET, THETA, mn.Moved(fraction, X)))[-1]
         for fraction in (1e-12, 0.03, 0.3, 1e6)
@@ -223,7 +223,7 @@ def test_features_that_stay_are_not_linearised_again() -> None:
 
 
 def test_one_draw_estimates_how_far_the_jacobian_moved() -> None:
-    """The mean of |J(theta)' u - J(theta_0)' u|^2 over draws is |J(theta) - J(theta_0)|_F^2, by its z-score."""
+    """Check by a z-score that the mean of |J(theta)' u - J(theta_0)' u|^2 over draws is |J(theta) - J(theta_0)|_F^2."""
     near = THETA + 0.1
     rows = [NET.linearize(theta, X)[1].dense() for theta in (near, THETA)]
     want = float(np.sum((rows[0] - rows[1]) ** 2))
@@ -238,7 +238,7 @@ def test_one_draw_estimates_how_far_the_jacobian_moved() -> None:
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("every", [3, (2, 5, 11), mn.Moved(0.15, X)], ids=repr)
 def test_members_are_linearised_for_themselves(every: Any, shared: bool) -> None:
-    """Each member has the bits of a separate run, however often the other members are linearised."""
+    """Each member gets the same bits as in a separate run, however often the other members are linearised."""
     theta = NET.init(np.random.default_rng(3), ensemble=3) if not shared else np.stack([THETA] * 3)
     theta0 = THETA if shared else theta
     together = path(mn.IterativelyLinearized(NET, theta0, every), theta)[-1]

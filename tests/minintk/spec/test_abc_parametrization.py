@@ -147,7 +147,7 @@ def test_the_wrong_rates_are_another_network() -> None:
 
 
 def test_adam_takes_its_own_scales() -> None:
-    """The first step of Adam is lr x scale in every entry."""
+    """The first step of Adam has the size lr x scale in every entry."""
     net = mn.Network(mn.Sequential(mn.Dense(20, b_std=0.1), mn.Tanh(), mn.Dense(2)), (5,), mn.SpectralMuP())
     theta, x = net.init(np.random.default_rng(0)), np.random.default_rng(1).standard_normal((4, 5))
     *_, last = mn.train(net, theta, x, np.ones((4, 2)), loss=mn.mse, optimizer=mn.Adam(lr=0.01, eps=1e-30), steps=1)

@@ -56,7 +56,7 @@ def test_every_activation_has_a_truth() -> None:
 @pytest.mark.parametrize("layer", [*ACTIVATIONS, *MORE], ids=repr)
 @given(x=st.floats(-8, 8, allow_subnormal=False))
 def test_phi_and_its_derivative(layer: mn.spec.Activation, x: float) -> None:
-    """phi and phi' are right to 20 roundings.
+    """phi and phi' are correct to 20 roundings.
 
     A rounding is eps |value| plus the change of the value if x changes by eps |x|.
     """
@@ -79,7 +79,7 @@ def test_phi_and_its_derivative(layer: mn.spec.Activation, x: float) -> None:
 
 
 def derivative_is_right(layer: mn.spec.Activation, point: Pointwise, dtype: Any) -> bool:
-    """True if phi and phi' are right to 20 roundings as above, for |x| from 1e-30 to 1e5, against 450 digits."""
+    """True if phi and phi' are correct to 20 roundings, for |x| from 1e-30 to 1e5, compared with 450-digit values."""
     eps, tiny = float(np.finfo(dtype).eps), 2 * float(np.finfo(dtype).tiny)
     size = np.array([1e-30, 1e-8, 1e-3, 0.7, 5.0, 12.0, 50.0, 104.0, 1e5])
     for x in np.concatenate([size, -size]).astype(dtype):
@@ -100,7 +100,7 @@ def derivative_is_right(layer: mn.spec.Activation, point: Pointwise, dtype: Any)
 @pytest.mark.parametrize("layer", [*ACTIVATIONS, *MORE], ids=repr)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_small_and_large_arguments(layer: mn.spec.Activation, dtype: Any) -> None:
-    """phi and phi' are right for small and large |x|. A phi' that is off by 1e-4 or lacks a tail fails."""
+    """phi and phi' are correct for small and large |x|. A phi' that is off by 1e-4 or lacks a tail fails."""
     point = pointwise(layer)
     assert derivative_is_right(layer, point, dtype)
     off = replace(point, dphi=lambda xp, x: 1.0001 * point.dphi(xp, x))

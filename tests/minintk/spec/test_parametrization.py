@@ -23,7 +23,7 @@ sigmas = st.floats(0.1, 10.0)
 def test_all_rows_of_the_package_give_pre_activations_of_the_same_size(fan_in: int, fan_out: int, sigma: float) -> None:
     """In NTK and Standard, multiplier * std is sigma / sqrt(fan_in) for weights and sigma for biases.
 
-    PyTorch's uniform distribution of weights has a third of the variance.
+    The variance of PyTorch's uniformly distributed weights is a third of sigma^2 / fan_in.
     """
     for kind, want in (("weight", sigma / sqrt(fan_in)), ("bias", sigma)):
         for parametrization in (mn.NTK(), mn.Standard()):
@@ -127,7 +127,7 @@ def test_one_step_uses_the_rows_learning_rates() -> None:
 
 @pytest.mark.parametrize("optimizer", [mn.SGD(lr=0.05), mn.Adam(lr=0.01)], ids=["SGD", "Adam"])
 def test_at_the_base_width_spectral_mup_is_the_standard_parametrization(optimizer: Optimizer) -> None:
-    """At the base width, initial weights and training are the standard ones.
+    """At the base width, initial weights and training equal those of the standard parametrization.
 
     At other widths, initial sizes and rates scale as in spectral muP.
     """

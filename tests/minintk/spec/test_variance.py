@@ -13,7 +13,7 @@ from minintk.spec.variance import SMALLEST_SILENT_GAIN, variance_gain
 
 @pytest.mark.parametrize("phi", [mn.ReLU(), mn.LeakyReLU(0.3), mn.Abs(), mn.Identity()])
 def test_the_gain_is_the_mean_square_of_random_networks(phi: mn.spec.Layer) -> None:
-    """The gain is the mean square of the outputs of random networks on an input of ones. Half the gain fails."""
+    """The gain is the mean square of outputs of random networks on an input of ones. Half the gain fails the test."""
     spec = mn.Sequential(mn.Dense(24, w_std=1.3), phi, mn.Dense(24), phi, mn.Dense(1, w_std=1.2))
     net = mn.Network(spec, (5,))
     squares = net(net.init(np.random.default_rng(0), ensemble=4000), np.ones((1, 5)))[:, 0, 0] ** 2

@@ -35,7 +35,7 @@ def weights(layer: s.Layer, shape: tuple[int, ...]) -> int:
 
 
 def normalised(layer: s.Layer, shape: tuple[int, ...]) -> int:
-    """Return the number of channels that BatchNorms normalise. In other libraries each has a scale and an offset."""
+    """Count the channels that BatchNorms normalise. In other libraries, each channel has a scale and an offset."""
     if isinstance(layer, s.Sequential):
         total = 0
         for inner in layer:

@@ -55,7 +55,7 @@ def killed(*arguments: str) -> int:
 
 
 def after_kills(folder: Path, name: str) -> mn.Run:
-    """Run until a kill in the middle of an epoch, then until a kill in the middle of writing, then to the end."""
+    """Run until killed in the middle of an epoch, then until killed in the middle of writing, then to the end."""
     interrupted.prepare()
     assert killed(str(folder), name, "loss", "60") == -signal.SIGKILL
     first, _ = checkpoints.load(folder / "checkpoint.npz")

@@ -35,7 +35,7 @@ def last(run: Iterable[mn.Moment]) -> mn.Moment:
 
 
 def weights(moment: mn.Moment) -> mn.Array:
-    """Return the theta of a moment, which must not be None."""
+    """Return the theta of a moment, after a check that it is not None."""
     assert moment.theta is not None
     return moment.theta
 
@@ -147,7 +147,7 @@ def test_frozen_kernel_flow_is_the_flow_of_the_linearised_network(loss: Any, mom
 
 
 def test_several_outputs_and_an_averaged_kernel() -> None:
-    """A kernel (M, N) flows like its copies for all outputs. The full NTK flows like the linearised network."""
+    """A kernel (M, N) gives the flow of its copies for all outputs, and the full NTK the linearised network's flow."""
     net = mn.Network(mn.Sequential(mn.Dense(10), mn.Erf(), mn.Dense(3)), (3,))
     theta, y = net.init(np.random.default_rng(1)), np.eye(3)[[0, 1, 2, 0, 1, 2]]
     how: dict[str, Any] = {"loss": mn.softmax_cross_entropy, "times": TIMES}
@@ -211,7 +211,7 @@ def test_the_time_at_which_it_ends() -> None:
 
 @pytest.mark.parametrize("momentum", [{}, {"tau": 1.0}], ids=repr)
 def test_members_at_zero_loss_stand_still(momentum: Any) -> None:
-    """A member at zero loss keeps its bits while other members continue, also with momentum."""
+    """A member at zero loss keeps its theta bit for bit while other members continue, even with momentum."""
     theta = np.stack([THETA, NET.init(np.random.default_rng(3))])
     model = mn.Centred(NET, theta, 1.0)
     seen = list(mn.flow(model, theta, X, SIGNS, loss=mn.hinge, times=np.geomspace(1.0, 1e4, 100), **momentum))
@@ -239,7 +239,7 @@ def test_the_batch_holds_the_temperature(N: int, h: float, temperature: float) -
 
 
 def test_the_noise_of_a_step_has_the_temperature() -> None:
-    """One step dt of f' = -mean(f - y_n) adds the variance dt T Var(y), by its z-score over 4000 seeds.
+    """Check by a z-score over 4000 seeds that a step dt of f' = -mean(f - y_n) adds the variance dt T Var(y).
 
     The check fails for 2 T.
     """
@@ -297,9 +297,9 @@ def test_a_stochastic_flow_ends_and_repeats() -> None:
 
 @pytest.mark.parametrize("depth", [2, 5])
 def test_the_early_flow_is_resolved(depth: int) -> None:
-    """At alpha = 1/4000, the loss halves within 0.6 % of the right time.
+    """At alpha = 1/4000, the loss halves within 0.6 % of the correct time.
 
-    With only the bounds on outputs, the loss halves at least 6 % too late.
+    If only outputs bound the steps, the loss halves at least 6 % too late.
     """
     layers = [layer for _ in range(depth) for layer in (mn.Dense(16), mn.Softplus(5.0, 1.404383))]
     net = mn.Network(mn.Sequential(*layers, mn.Dense(1)), (3,))
@@ -345,7 +345,7 @@ def test_weights_do_not_inflate_within_a_step() -> None:
 
 
 def test_models_that_re_anchor() -> None:
-    """With every = 1 the flow equals the network's, and with inf Linearized's, bit for bit. `Solver` takes only inf."""
+    """Bit for bit, every = 1 gives the network's flow and every = inf Linearized's. `Solver` accepts only inf."""
     runs = {
         every: last(
             mn.flow(

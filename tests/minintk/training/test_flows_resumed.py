@@ -18,7 +18,7 @@ from tests.minintk.training.test_flows import ALL, NET, SIGNS, THETA, X, Y, last
 
 
 def same(whole: list[mn.Moment], resumed: list[mn.Moment]) -> bool:
-    """True if all numbers of all moments have the same bits."""
+    """True if all values of all moments have the same bits."""
 
     def numbers(m: mn.Moment) -> Any:
         arrays = (np.asarray(a).tobytes() for a in (m.f, m.loss, m.f if m.theta is None else m.theta))
@@ -39,7 +39,7 @@ HOWS: list[dict[str, Any]] = [
     ("kind", "how"), thinned(product(("network", "ensemble", "re-anchoring", "kernel"), HOWS), every=5), ids=str
 )
 def test_a_resumed_flow_has_the_same_bits(kind: str, how: dict[str, Any], tmp_path: Path) -> None:
-    """A flow resumed from any moment, also through a file, has the same bits. With another velocity, it differs."""
+    """A flow resumed from any moment, even via a file, has the same bits. With another velocity, it differs."""
     theta = NET.init(np.random.default_rng(2), ensemble=3) if kind == "ensemble" else THETA
     model = mn.IterativelyLinearized(NET, THETA, 7) if kind == "re-anchoring" else mn.Centred(NET, theta, 2.0)
     settings: dict[str, Any] = {"loss": mn.mse, "times": (0.01, 0.1, 0.5, 2.0)} | how
@@ -80,7 +80,7 @@ def test_what_a_flow_does_not_resume_from() -> None:
 
 
 def test_outputs_that_never_move() -> None:
-    """If nothing is to be learned, no step is too long, and no error is reported as rounding."""
+    """If outputs equal targets from the start, the flow reaches the last time in few steps without an error."""
     moments = list(mn.kernel_flow(np.eye(2), np.ones((2, 1)), np.ones((2, 1)), loss=mn.mse, times=(5.0, 1e9)))
     assert [m.t for m in moments] == [0.0, 5.0, 1e9]
     assert moments[-1].steps < 100

@@ -74,7 +74,7 @@ def test_any_loss(loss: Any) -> None:
 
 
 def test_hinge_and_one_kernel_for_all_members() -> None:
-    """With f0 : (E, M, 1) and a kernel (M, N), each member has the outputs of a separate run."""
+    """With f0 : (E, M, 1) and a kernel (M, N), each member's outputs equal those of a separate run."""
     theta0 = ONE.init(np.random.default_rng(2), ensemble=E)
     kernel, f0 = mn.ntk(ONE, theta0[0], X, X[:N]), ONE(theta0, X)
     how: dict[str, Any] = {"loss": mn.hinge, "optimizer": mn.SGD(0.1, 0.5), "steps": 9, "batch_size": 2}
@@ -88,7 +88,7 @@ def test_hinge_and_one_kernel_for_all_members() -> None:
 def test_on_the_full_batch_it_is_the_closed_form() -> None:
     """Descent on an analytic kernel that three outputs share follows the closed form.
 
-    The learning rate is 0.9 of the largest stable rate with momentum.
+    The learning rate is 0.9 times the largest stable rate with momentum.
     """
     k = an.kernel(mn.Sequential(mn.Dense(8, w_std=1.4, b_std=0.3), mn.Erf(), mn.Dense(1)))
     K, y = k.ntk(X, X[:N]), LABELS
@@ -104,12 +104,12 @@ def test_on_the_full_batch_it_is_the_closed_form() -> None:
 
 
 def scaled_batch(right: Any) -> Any:
-    """Divide the batch's gradient by N, not by the batch's number of examples."""
+    """Plant an error: divide the batch's gradient by N, not by the batch's number of examples."""
     return lambda self, u, out: right(self, u * (u.shape[-2] / N), out)
 
 
 def wrong_rows(right: Any) -> Any:
-    """Apply the gradient of a batch to the first rows instead of the batch's rows."""
+    """Plant an error: apply the gradient of a batch to the first rows instead of the batch's rows."""
 
     def pull(self: Any, u: Array, out: Array) -> None:
         at, self.at = self.at, np.arange(u.shape[-2])
@@ -120,7 +120,7 @@ def wrong_rows(right: Any) -> Any:
 
 
 def summed(right: Any) -> Any:
-    """Replace every output's gradient by the mean of the outputs' gradients."""
+    """Plant an error: replace every output's gradient by the mean of the outputs' gradients."""
     return lambda self, u, out: right(self, 0 * u + u.mean(axis=-1, keepdims=True), out)
 
 

@@ -242,7 +242,7 @@ def test_the_bound_is_where_the_linearised_network_diverges() -> None:
 
 
 def test_the_check_costs_little_below_half_the_bound_and_no_accuracy_above(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The check takes three products with the kernel for rates below half the bound, and eight for higher rates."""
+    """The check computes three products with the kernel for rates below half the bound, and eight for higher rates."""
     products, critical = 0, bound()
     pull = NetworkJacobian.pull
 
@@ -331,7 +331,7 @@ def test_no_warning_where_the_bound_says_nothing(options: dict[str, Any]) -> Non
     "x", [np.array([[1.0], [-1.0]]), np.zeros((2, 1))], ids=["outputs sum to zero", "no weight moves the outputs"]
 )
 def test_the_stability_check_survives_degenerate_kernels(x: Array) -> None:
-    """Degenerate kernels cause neither warnings nor NaN."""
+    """Degenerate kernels cause no NaN, and warnings only for rates above the bound."""
     net = mn.Network(mn.Dense(1), (1,))
     theta = net.init(np.random.default_rng(0))
     snaps = go(theta, x, np.ones((2, 1)), model=mn.Centred(net, theta, 1.0), optimizer=mn.SGD(lr=0.1))

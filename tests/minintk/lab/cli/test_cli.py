@@ -147,7 +147,7 @@ def test_python_m_minintk() -> None:
 
 
 def test_train_writes_what_it_says_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The command writes its files. A repeated command finds nothing left to do, and prints the same result."""
+    """The command writes a curve and a history. Repeating the command does nothing and prints the same result."""
     command = ["train", "mlp", "--width", "32", "--epochs", "2", "--shift", "1", "--out"]
     status, out, err = run(*command, str(tmp_path / "whole"), capsys=capsys)
     assert status == cli.OK

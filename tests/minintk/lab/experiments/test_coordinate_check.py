@@ -161,7 +161,7 @@ class Wrong(Parametrization):
 
 
 def planted(layer: int, power: float) -> Callable[[int], mn.spec.Layer]:
-    """Return n -> (network with three hidden layers, one of which starts larger by a factor (n / 64)^power)."""
+    """Return n -> (network with three hidden layers, one with initial weights larger by a factor (n / 64)^power)."""
 
     def spec(n: int) -> mn.spec.Layer:
         std = [1.0, 1.0, 1.0]
@@ -232,7 +232,7 @@ def test_networks_narrower_than_their_inputs_pass(optimizer: mn.training.optimiz
 
 
 def test_a_slope_that_all_layers_share_is_no_layers_fault() -> None:
-    """If outputs start large and fall as n^-1/2, the first steps of all layers shrink equally. No layer is blamed."""
+    """If initial outputs are large and fall as n^-1/2, first steps of all layers shrink equally. No layer is blamed."""
 
     def spec(n: int) -> mn.spec.Layer:
         hidden = (layer for _ in range(2) for layer in (mn.Dense(n, b_std=0.5), mn.Tanh()))
@@ -332,7 +332,7 @@ def test_an_undecided_check_blames_nothing() -> None:
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=SLOW), pytest.param(2, marks=SLOW)])
 def test_a_budget_of_seeds_decides_what_few_seeds_cannot(seed: int) -> None:
-    """With a budget of seeds, the right parametrization passes and the wrong one fails."""
+    """With a budget of seeds, the correct parametrization passes and the wrong one fails."""
     spec = named.spec_of_width("mlp", 10, 2)
     few, more = (check(spec, seeds=4, budget=budget, rng=np.random.default_rng(seed)) for budget in (None, 64))
     assert few.verdict != "fail"

@@ -8,7 +8,7 @@ from minintk.lab.experiments.named import spec_of_width
 
 
 def test_branches_are_matched_with_those_of_the_same_relative_depth() -> None:
-    """Branches 1 and 2 of two match branches 3 and 5 of five, by ceil(5 k / 2). The other layers match."""
+    """Branches 1 and 2 of two match branches 3 and 5 of five, by ceil(5 k / 2). Layers outside branches match too."""
     nets = [mn.Network(spec_of_width("resnet", 10, L)(4), (3,)) for L in (5, 2)]
     variable, (deep, shallow) = matched(nets, (5, 2))
     assert variable == "L"

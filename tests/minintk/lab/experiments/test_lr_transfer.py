@@ -25,7 +25,7 @@ def transfer(**told: Any) -> Transfer:
 
 
 def test_planted_optima_are_found() -> None:
-    """For noisy losses exp(.2 (log2 lr - b log2(n/64) - .3)^2), best rates, the shift and intervals are right."""
+    """For noisy losses exp(.2 (log2 lr - b log2(n/64) - .3)^2), best rates, the shift and intervals are correct."""
     rng, rates = np.random.default_rng(0), 2.0 ** np.arange(-10, 4)
     for b in (0.0, -1.0):
         centre = 0.3 + b * np.log2(np.array(WIDTHS) / 64)

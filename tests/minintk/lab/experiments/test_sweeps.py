@@ -28,7 +28,7 @@ GRID: dict[str, Any] = {"a": [2, 3], "b": [0.5, float("inf")], "seed": range(5)}
 
 
 def work(a: int, b: float, seed: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Return results that depend on the other members of the call, so that a wrong resume would change the results."""
+    """Return results that depend on the other members of the call, so that resuming with others would change them."""
     return [{"value": a / 3 + s + 0.1 * sum(seed), "b": b, "pair": np.array([a, s], np.float32)} for s in seed]
 
 
@@ -156,7 +156,7 @@ def test_a_table_as_csv(tmp_path: Path) -> None:
 
 
 def test_results_may_have_any_name(tmp_path: Path) -> None:
-    """A result named "diverged" is a value unless it is text. A result named after an axis shares the axis's column."""
+    """A result named "diverged" is a value unless it is text. A result named after an axis shares its column."""
     table = mn.sweep(lambda width: {"width": width, "diverged": False}, {"width": [1, 2**70]}, store=tmp_path / "runs")
     assert table.diverged.tolist() == [False, False]
     assert table["diverged"].tolist() == [False, False]
@@ -387,9 +387,9 @@ def middle(value: float) -> np.ndarray[Any, Any]:
     ],
 )  # fmt: skip
 def test_what_a_work_was_given_belongs_to_it(make: Callable[[int], Any], tmp_path: Path) -> None:
-    """Works with different bound values are different works, however the values were bound.
+    """`work` callables with different bound values count as different, however the values were bound.
 
-    Works with equal bound values are the same work.
+    Those with equal bound values count as equal.
     """
     kept = mn.sweep(make(1), {"a": [1]}, store=tmp_path).results
     assert mn.sweep(make(1), {"a": [1]}, store=tmp_path).results == kept
