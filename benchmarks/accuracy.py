@@ -1,8 +1,8 @@
 """Compare each library's infinite-width kernels with 50-digit reference values, on difficult pairs of inputs.
 
-The rows of x : (11, 16) are a vector u, four vectors at angles of .1 to 1e-6 from u, -u, two vectors near -u, and three
-random vectors. The error of an entry is |k - k_true| / sqrt(k_true(x, x) k_true(x', x')). The report contains the
-largest error for each kind of pair. mpmath computes k_true from the inputs, rounded to float32 or float64.
+The rows of x : (11, 16) are a vector u, four vectors at angles of .1 to 1e-6 from u, the vector -u, two vectors near
+-u, and three random vectors. The error of an entry is |k - k_true| / sqrt(k_true(x, x) k_true(x', x')). The report
+contains the largest error for each kind of pair. mpmath computes k_true from the inputs, rounded to float32 or float64.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ W_STD, B_STD = 2**0.5, 0.1
 
 
 def points(dtype: str) -> Arrays:
-    """Return x : (11, 16), whose rows are u, vectors close to u, -u, vectors close to -u, and random vectors."""
+    """Return x : (11, 16) with rows u, vectors close to u, the vector -u, vectors close to -u, and random vectors."""
     rng = np.random.default_rng(0)
     u, v = np.linalg.qr(rng.standard_normal((16, 2)))[0].T * sqrt(16)
     turned = [u * cos(a) + v * sin(a) for a in ANGLES]

@@ -5,8 +5,8 @@
 The network has three hidden tanh layers without biases. We train it for three steps of gradient descent on the squared
 error of 64 digits, in muP and in the standard parametrization. The PyTorch side uses the coordinate check, `MuSGD` and
 `MuReadout` of `mup` with base width 64. Hooks record each layer's output before every step and after the last step. We
-compute the root mean squares of a layer's last output and of its difference from the layer's first output. The same fit
-yields the exponents of both libraries. Each is listed with half the width of its 95 % interval over seeds.
+compute the root mean squares of a layer's last output and of its difference from the layer's first output. Both
+libraries' exponents are fitted in the same way. Each is listed with half the width of its 95 % interval over seeds.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def python(environment: str) -> str:
 
 
 def ensure(environment: str) -> None:
-    """Create the environment unless it exists and was made from the current requirements file."""
+    """Create the environment unless it exists and was created from the current requirements file."""
     if environment == "ours":
         return
     requirements = HERE / f"requirements-{environment}.txt"

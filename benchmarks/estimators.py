@@ -72,7 +72,7 @@ class Counted:
 
 
 def cost(name: str, n: str, landmarks: str, dtype: str) -> None:
-    """Print time and memory of a fit, of predictions and of exact float64 error bars, and the pickled model's size."""
+    """Print time and memory of a fit, predictions and exact float64 error bars, and the size of the pickled model."""
     rng, N = np.random.default_rng(0), int(n)
     X, T = rng.standard_normal((N, 20)).astype(dtype), rng.standard_normal((2000, 20)).astype(dtype)
     y = np.sin(X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.standard_normal(N)

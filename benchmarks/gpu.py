@@ -69,7 +69,7 @@ class Seen:
 def arrived(result: Any) -> Any:
     """Wait until the result is computed, and return it.
 
-    The GPU runs its work in order. When an entry of the last array has been copied to the host, all work is done.
+    The GPU executes operations in order. When an entry of the last array has been copied to the host, all work is done.
     """
     last = result[-1] if isinstance(result, tuple) else result
     to_host(last.reshape(-1)[-1:])
@@ -84,7 +84,7 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def measure(one: rows.Work, dtype: str, device: str, budget: float, known: dict[Any, Any]) -> Seen:
-    """Compare a row with NumPy in float64, then time runs for `budget` seconds: at least 5 (3 if slow), at most 200.
+    """Compare a row with NumPy in float64, then time at least 5 runs (3 if slow), at most 200, for `budget` seconds.
 
     known : the references computed so far, because several rows can have the same reference.
     """
@@ -149,8 +149,8 @@ def images(device: str, quick: bool) -> Iterator[Seen]:
 def compiled_is_plain(device: str) -> list[tuple[str, float, bool]]:
     """Compare compiled with uncompiled kernels of images; return (name, largest difference, True if small enough).
 
-    Differences are relative to sqrt(k(x, x) k(x', x')). Two images are equal, two are opposite and one is black. The
-    list is empty if this device has no compiled kernels.
+    Differences are relative to sqrt(k(x, x) k(x', x')). Of the images, two are equal, two are opposite and one is
+    black. The list is empty if this device has no compiled kernels.
     """
     xp, found = device_namespace(device), list[tuple[str, float, bool]]()
     if block_memory(xp) == 0:
@@ -171,7 +171,7 @@ def compiled_is_plain(device: str) -> list[tuple[str, float, bool]]:
 
 
 def image_kernel(device: str, dtype: str, quick: bool, longest: float = 200.0) -> Seen:
-    """Measure the NNGP and the NTK of eleven layers and global pooling for CIFAR-sized images.
+    """Measure the NNGP and the NTK of a network with eleven layers and global pooling for CIFAR-sized images.
 
     The reported time is that of the whole matrix. The function first measures a few of the matrix's rows, and
     extrapolates the time of the matrix from them. If the extrapolated time is at most `longest` seconds, the function

@@ -28,10 +28,10 @@ into the array that is compared with the reference."""
 class Work:
     """One row: a function to time, and the reference for its result.
 
-    per : the number of units in one run. operations : the floating-point operations of one unit, counting only matrix
-    products. roundings : the allowed error in units of eps times the reference's largest entry; the error must also be
-    at most a thousandth of that entry. reference : another way to compute the answer, run by NumPy in float64; if it is
-    None, `make` is used.
+    per : the number of units in one run. operations : the number of floating-point operations per unit, counting only
+    matrix products. roundings : the allowed error in units of eps times the reference's largest entry; the error must
+    also be at most a thousandth of that entry. reference : another way to compute the answer, run by NumPy in float64;
+    if it is None, `make` is used.
     """
 
     name: str
@@ -51,7 +51,7 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray[Any, Any]:
 
 
 def product(n: int, d: int, to: To) -> Any:
-    """Return (run, answer) for the product x @ y', which every kernel needs. x, y : (n, d); the answer is one row."""
+    """Return (run, answer) for the product x @ y' that every kernel needs. x, y : (n, d); `answer` returns one row."""
     x, y = to(normal(n, d)), to(normal(n, d, seed=1))
     return lambda: x @ y.T, lambda z: z[0]
 
@@ -63,7 +63,7 @@ def dense(phi: mn.spec.Activation, depth: int = 3) -> an.Kernel:
 
 
 def analytic_kernel(phi: mn.spec.Activation, n: int, d: int, to: To) -> Any:
-    """Return (run, answer) for the NNGP and the NTK of `dense(phi)`; the answer is the first row of the NTK."""
+    """Return (run, answer) for the NNGP and the NTK of `dense(phi)`; `answer` returns the NTK's first row."""
     kernel, x = dense(phi), to(normal(n, d))
     return lambda: kernel.both(x), lambda both: both[1][0]
 

@@ -37,8 +37,8 @@ Arrays = Mapping[str, Any]
 class Work:
     """A side's work on the inputs.
 
-    `run` does the work once and waits for its end. `answer` converts the result to arrays to compare with the row's
-    reference. `answer` is None if the side does other work, so that only its time can be compared.
+    `run` does the work once and waits until it is done. `answer` converts the result to arrays to compare with the
+    row's reference. `answer` is None if the side does different work, so that only the time can be compared.
     """
 
     run: Callable[[], Any]
@@ -64,12 +64,12 @@ class Side:
 class Row:
     """One piece of work and the ways to do it. The first side is ours.
 
-    inputs : () -> arrays. reference : inputs -> the right answer, in float64 or more digits. tolerance : the largest
-    allowed error, relative to the reference's largest entry. per : the number of units in one call, e.g. steps; times
-    are per unit. flops, bytes, entries : the least work that one unit needs with the usual methods. flops :
-    multiplications and additions of matrix products. bytes : bytes read and written. entries : kernel entries, each
-    counted once for each activation that it passes through. neighbours : the number of other processes that keep the
-    same cores busy during the measurement.
+    inputs : () -> arrays. reference : a function that returns the correct answer for the inputs, in at least float64.
+    tolerance : the largest allowed error, relative to the reference's largest entry. per : the number of units in one
+    call, e.g. steps; times are per unit. flops, bytes, entries : the least work that one unit needs with the usual
+    methods. flops : multiplications and additions of matrix products. bytes : bytes read and written. entries : kernel
+    entries, each counted once for each activation that it passes through. neighbours : the number of other processes
+    that keep the same cores busy during the measurement.
     """
 
     name: str

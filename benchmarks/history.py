@@ -58,7 +58,7 @@ def note(
 def moved(processor: str, folder: Path = FOLDER) -> list[tuple[str, ...]]:
     """Return (row, before, after, after / before, the peers' ratio, the rates' ratio) for each row that changed.
 
-    The last two runs of each row are compared. `before` and `after` are texts with the median, the range and the
+    The last two runs of each row are compared. `before` and `after` are strings with the median, the range and the
     commit. The rates' ratio is before / after. Raises ValueError if no row has two runs.
     """
     path = file(processor, folder)

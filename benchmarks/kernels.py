@@ -43,7 +43,7 @@ def _peers_phi(activation: str) -> Any:
 
 
 def random_inputs(n: int, d: int) -> Any:
-    """Return x : (N, d), x ~ N(0, 1), rounded to float32, so that the right answer is the same in both precisions."""
+    """Return x : (N, d), x ~ N(0, 1), rounded to float32, so that the exact kernels are equal in both precisions."""
     return np.random.default_rng(0).standard_normal((n, d)).astype(np.float32)
 
 
@@ -58,7 +58,7 @@ def digits() -> Any:
 
 
 def _ours(kernel: Any, a: Arrays, device: str, corner: int | None = None, executor: Any = None) -> Work:
-    """Return a `Work` for kernel.both(x) or kernel.both(x, z). Its answer has `corner` (None: all) rows and columns."""
+    """Return a `Work` for kernel.both(x) or kernel.both(x, z). Its answer has the first `corner` rows and columns."""
     _, a = moved(a, device)
 
     def run() -> Any:

@@ -4,7 +4,7 @@
              flatten | residual branch shortcut
     weights  {name: array} with the names of minintk's layout: "3.W", "1.branch.2.W", "3.shortcut.W", "0.b"
 
-`apply` evaluates the parts with a library's operations. Images store channels last (first in PyTorch). Weights of
+`apply` evaluates the parts with a library's operations. Images have their channels last (first in PyTorch). Weights of
 convolutions have shape (size, size, input channels, output channels).
 """
 
@@ -132,7 +132,7 @@ def spec(net: Net, biases: bool) -> Any:
 
 
 class ByNumPy:
-    """The operations in plain NumPy, or in Autograd's wrapper of NumPy, with which the references are computed."""
+    """The layers in plain NumPy, or in Autograd's wrapper of NumPy, with which the references are computed."""
 
     def __init__(self, xp: Any) -> None:
         self.xp = xp
@@ -189,7 +189,7 @@ class ByJAX(ByNumPy):
 
 
 class ByPyTorch:
-    """The operations in PyTorch, on images and weights in PyTorch's order of axes."""
+    """The operations of `ByNumPy` in PyTorch, on images and weights in PyTorch's order of axes."""
 
     @staticmethod
     def weights(arrays: Arrays) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def seconds(t: float | None) -> str:
-    """Return a time as text, with three digits and a unit."""
+    """Return a time as text, with three significant digits and a unit."""
     if t is None:
         return ""
     for scale, unit in ((1.0, "s"), (1e-3, "ms")):

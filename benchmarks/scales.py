@@ -74,7 +74,7 @@ def cell(phi: mn.spec.Layer, scale: float, dtype: Any) -> str:
 
 
 def main() -> None:
-    """Print the table of errors, a line per scale."""
+    """Print the table of errors, with one line for each scale."""
     columns = [(phi, dtype) for dtype in (np.float64, np.float32) for phi in (mn.ReLU(), mn.Erf(), mn.GELU(), mn.Sin())]
     print("| s | " + " | ".join(f"{type(phi).__name__} {np.dtype(d)}" for phi, d in columns) + " |")
     print("| --- " * (1 + len(columns)) + "|")

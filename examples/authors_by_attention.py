@@ -2,13 +2,13 @@
 
     python3 make.py python examples/authors_by_attention.py [--out FILE.png] [--width 64] [--networks 4]
 
-The sentences are by Jane Austen and H. G. Wells.  Each word has a random vector, and sentences are padded with zeros to
-20 words.  The network consists of a convolution over three words, ReLU, softmax attention with 4 heads and scale 1/(key
-size), ReLU, the mean over words, and a dense layer.  Attention and the mean skip positions at which all features are
-0.  The NNGP kernel gives the posterior mean of a Gaussian process with noise.  The NTK predicts the outputs of the
-infinitely wide network after training with the rate, the momentum and the number of steps of the finite networks (Hron
-et al. 2020).  The script prints test accuracies with 95 % intervals.  It also prints the distance between the networks'
-mean output and the NTK's prediction, and the standard error of this mean, both relative to the prediction's norm.
+The sentences are by Jane Austen and H. G. Wells.  Each word is represented by a random vector, and sentences are padded
+with zeros to 20 words.  The network consists of a convolution over three words, ReLU, softmax attention with 4 heads
+and scale 1/(key size), ReLU, the mean over words, and a dense layer.  Attention and the mean skip positions at which
+all features are 0.  The NNGP kernel predicts by the posterior mean of a Gaussian process with noisy observations.  The
+NTK predicts the outputs of the infinitely wide network, trained as the finite networks are (Hron et al. 2020).  The
+script prints test accuracies with 95 % intervals.  It also prints the distance between the networks' mean output and
+the NTK's prediction, and the standard error of this mean, both relative to the prediction's norm.
 """
 
 from __future__ import annotations

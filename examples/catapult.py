@@ -7,7 +7,7 @@ of width 512 learns the parity of 20 digits.  At rates below 2 / lambda_0 the lo
 lambda_0 the loss grows until the weights have shrunk enough to reduce the sharpness below 2 / lr, and then falls.
 Above 4 / lambda_0 training diverges (Lewkowycz et al. 2020).  If the sharpness does not depend on the width n, networks
 of all widths can be trained at the same rates.  The sharpness of tanh networks with two hidden layers grows as n^b,
-where b is 0 in muP and in the NTK parametrization, and up to 1 in the standard parametrization.
+where b is 0 in muP and in the NTK parametrization, and at most 1 in the standard parametrization.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ def by_width(name: str, width: int, seeds: int) -> dict[str, Any]:
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 8) -> dict[str, float]:
-    """Return each rate's smallest peak / first loss, fraction of converged runs and largest final lr x sharpness.
+    """Return each rate's smallest ratio of peak loss to first loss, share of converged runs and largest lr x sharpness.
 
-    Also return exponents b of sharpness ~ width^b. Entries that end in "±" are half-widths of 95 % intervals.
+    Also return the exponents b in sharpness ~ width^b. Entries that end in "±" are half-widths of 95 % intervals.
     """
     results = dict[str, float]()
     runs, laws = {rate: [launched(rate, seed) for seed in range(seeds)] for rate in RATES}, {}

@@ -16,7 +16,7 @@ from minintk.files.writing import write_atomically
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table of claims.
+    """A row of a table that compares a paper's claims with our results.
 
     of : the source of the variation that ± covers: "seeds", "images", "both", or "" if there is no interval.
     size : a description of data and networks.
@@ -49,7 +49,7 @@ class Row:
 def finish(s: Setting, found: Found, rows: Sequence[Row], draw: Callable[[Any], None]) -> Found:
     """Return `found` with rows and settings. If `s.out` is a folder, also write KEY.json and KEY.png (KEY is `s.key`).
 
-    draw : a function that is called with Matplotlib's pyplot.
+    draw : a function that draws the figure with Matplotlib's pyplot, its argument.
     """
     found = found | {"data": s.data, "scale": s.scale, "table": [row.kept() for row in rows]}
     found |= {"sizes": dict(s.sizes), "papers": dict(s.papers), "factors": s.factors, "first seed": s.first_seed}

@@ -5,7 +5,7 @@
 
 The digits need no download.  MNIST and CIFAR-10 are read from files in DIR. The networks have `depth` 3 x 3
 convolutions with ReLU, w_std = sqrt 2 and no biases, then Flatten or GlobalAvgPool, then Dense.  Both kernels, NNGP and
-NTK, give f = K(x, X) K(X, X)^-1 y without a ridge, with targets one-hot - 0.1.  With the NTK of networks with Flatten
+NTK, predict f = K(x, X) K(X, X)^-1 y without a ridge, where y = one-hot - 0.1.  With the NTK of networks with Flatten
 and 2,000 training images of CIFAR-10, Arora et al. 2019 report accuracies of 40.9 % at depth 3 and 43.4 % at depth 6.
 """
 
@@ -40,7 +40,7 @@ def data(name: str, folder: str | None, train: int, test: int, seed: int) -> tup
 
 
 def regression(kernel: an.Kernel, train: mn.datasets.Dataset, test: mn.datasets.Dataset) -> dict[str, float]:
-    """Return both kernels' test accuracies and mean squared test errors, and the time in seconds to compute them."""
+    """Return both kernels' test accuracies and mean squared test errors, and the seconds that the kernels take."""
     x, x_test = (part.x.astype(np.float32) for part in (train, test))
     y = np.eye(10)[train.labels] - 0.1
     start = time.perf_counter()

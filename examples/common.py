@@ -17,9 +17,9 @@
         command_line(main, SIZES, __doc__, "name_of_the_script")
 
 Every run of `work` is recorded in the folder NAME.runs inside --out.  After an interruption, the next call resumes from
-these records.  If all runs are recorded, this call only evaluates and plots them.  On the CPU, runs are spread over the
+these records.  If all runs are recorded, the call only evaluates and plots them.  On the CPU, runs are spread over the
 cores, with one process and one BLAS thread per core.  The result of `work` must depend only on its arguments, which are
-numbers or text.  Pass constant arguments to `s.sweep` as keywords.  A run that diverges is also recorded, and its
+numbers or strings.  Pass constant arguments to `s.sweep` as keywords.  A run that diverges is also recorded, and its
 entries in the table of runs are NaN.
 """
 
@@ -81,7 +81,7 @@ def placed(*arrays: mn.Array) -> tuple[mn.Array, ...]:
 
 
 def right(model: mn.Model, theta: mn.Array, x: mn.Array, y: mn.Array, batch: int = 500) -> np.ndarray[Any, Any]:
-    """Return an array ([E], M): 1 for each example that a network of the ensemble classifies correctly, else 0."""
+    """Return an array ([E], M) that is 1 where a network of the ensemble classifies an example correctly, else 0."""
     parts = []
     for i in range(0, len(x), batch):
         f, y_part = to_host(model(theta, x[i : i + batch])), to_host(y[i : i + batch])

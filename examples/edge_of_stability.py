@@ -24,7 +24,7 @@ Host = np.ndarray[Any, Any]
 
 
 def data(n: int) -> tuple[Host, Host]:
-    """Return n centred digits with entries of order one, and their classes as one-hot rows."""
+    """Return n centred digits scaled to unit mean square, and their classes as one-hot rows."""
     digits = mn.datasets.digits().subset(n, np.random.default_rng(0))
     x = digits.x.reshape((n, -1)) - digits.x.reshape((n, -1)).mean(axis=0)
     return x / np.sqrt(np.mean(x**2)), np.eye(10)[digits.labels]
@@ -45,7 +45,7 @@ def path(fraction: float, n: int, width: int, steps: int, seed: int = 1) -> tupl
 
 
 def main(out: str | None = None, n: int = 200, width: int = 64, steps: int = 4000) -> dict[str, float]:
-    """Return lr x sharpness of each run at the start and in its second half, and its losses halfway and at the end."""
+    """Return each run's lr x sharpness, at the start and in the second half, and its loss, halfway and at the end."""
     results, runs = dict[str, float](), {}
     for fraction in (*FRACTIONS, SLOW):
         _, rows = runs[fraction] = path(fraction, n, width, steps)

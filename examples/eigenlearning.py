@@ -47,9 +47,9 @@ def measured(kernel: mn.Array, modes: Host, sizes: tuple[int, ...], draws: int, 
 
 
 def main(out: str | None = None, sizes: tuple[int, ...] = SIZES, draws: int = 25) -> dict[str, float]:
-    """Return the largest deviations of learnabilities and test errors from theory, and the exponents of the spectra.
+    """Return the largest deviations of learnabilities and test errors from theory, and the eigenvalues' exponents.
 
-    The deviations of the test errors are relative. The spectra are those of the kernels on the sphere.
+    The deviations of the test errors are relative. The eigenvalues are those of the kernels on the sphere.
     """
     x, rng = np.array(list(product((-1.0, 1.0), repeat=10))), np.random.default_rng(1)
     modes = np.stack([x[:, rng.choice(10, level, replace=False)].prod(1) for level in LEVELS], axis=1)

@@ -6,13 +6,13 @@ The task is to separate the first class from all others with a single output.  S
 its linearisation with decay towards theta_0.  The Gram matrix J J' gives the linearisation's minimum-norm least-squares
 solution.  If J has rank N, this solution fits all N images.  In the paper, however, this solution is less accurate than
 SGD at width 1 (97.8 % against 99.61 %), and much less accurate on shifted digits.  SGD therefore regularises, and a
-ridge should bring the exact solution to SGD's accuracy.  Gradient flow stopped at SGD's time, t = 2 lr steps / (1 -
-momentum), should have the same effect, because it also suppresses the directions with small eigenvalues of J J'.
+ridge should give the exact solution SGD's accuracy.  Gradient flow stopped at SGD's time, t = 2 lr steps /
+(1 - momentum), should have the same effect, because it also suppresses the directions with small eigenvalues of J J'.
 
 At width 1 the paper's network has P = 60,941 weights for N = 60,000 equations.  With 867 digits or 1,960 images of
 MNIST, a small LeNet has the paper's ratios P / N = 1.016, 3.9 and 24 at widths 1, 2 and 5.  At this size the script can
-also run widths that the paper omits.  The script interpolation_threshold.py explains the result at width 1.  The size
-"paper" uses LeNet-5 at widths 1 to 60 on 60,000 images.
+also run at widths that the paper omits.  The script interpolation_threshold.py explains the result at width 1.  The
+size "paper" uses LeNet-5 at widths 1 to 60 on 60,000 images.
 
 With more than 20,000 images the eigenvectors of J J' do not fit in memory.  On the host, each ridge then needs a
 Cholesky factor, computed in panels of 2,048 rows, and the solution with the smallest ridge replaces the exact one.
@@ -49,7 +49,7 @@ SAYS = {"solver": "exact solution", "linearised": "linearised by SGD", "LeNet": 
 
 
 def solved(data: str, n_train: int, shift: int, width: int, seed: int, sgd_time: float) -> dict[str, Any]:
-    """Return P / N, and the test and training accuracies of the exact solution.
+    """Return P / N (weights per image), and the test and training accuracies of the exact solution.
 
     Also return the test accuracies of regression with each ridge, and of gradient flow stopped at SGD's time.
     """
@@ -86,7 +86,7 @@ class Tangent:
 def by_panels(
     net: mn.Network, theta0: mn.Array, x: mn.Array, y: mn.Array, x_test: mn.Array, y_test: mn.Array
 ) -> dict[str, Any]:
-    """Return the accuracies of `solved`, computed in panels of J J'. The accuracy of the stopped flow is NaN.
+    """Return the accuracies of `solved`, computed in panels of J J'. The stopped flow is not computed (NaN).
 
     For each ridge, the outputs are f_0(x) + k(x, X) (J J' + ridge I)^-1 (y - f_0(X)).
     """

@@ -55,7 +55,7 @@ def networks(hidden: int, n: int, x: Host, y: Host, gamma0: float, seeds: int) -
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 24) -> dict[str, float]:
     """Return the exponents of the distances from the limit and from the NTK's outputs, with standard errors.
 
-    seeds : the number of networks of the largest width. There are more networks at the other widths.
+    seeds : the number of networks of the largest width. Smaller widths use more networks.
     """
     found, laws = {}, {}
     x, y = mn.datasets.digits().pca(5).on_sphere().subset(5, np.random.default_rng(0)).parity()

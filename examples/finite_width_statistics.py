@@ -44,7 +44,7 @@ def z(samples: Host, truth: float) -> float:
 def main(
     out: str | None = None, shapes: tuple[tuple[int, int], ...] = SHAPES, members: int = 20_000
 ) -> dict[str, float]:
-    """Return z-scores of mean and variance for each depth and width.
+    """Return the z-scores of the kernel's mean and variance for each depth and width.
 
     Also return the largest |z| and, for one hidden layer, n Var / Theta^2 with its standard error.
     """

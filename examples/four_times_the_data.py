@@ -2,10 +2,10 @@
 
     python3 make.py python examples/four_times_the_data.py [--data mnist] [--out FILE.png]
 
-`analytic.predict_loss` predicts the loss for 4n images from n images.  Regression with the same kernel learns parity
-from 4n other images at four ridges, and is tested on a third set of images.  The losses of the 12 cells (n, ridge) are
-means over draws.  The control assumes that more data do not help, and uses the predicted loss for n images at the same
-ridge.  Networks of width 512 are trained with weight decay on two draws of each cell.
+`analytic.predict_loss` uses n images to predict the test loss for 4n images.  Regression with the same kernel learns
+parity from 4n other images at four ridges, and is tested on a third set of images.  The losses of the 12 cells (n,
+ridge) are means over draws.  The control assumes that more data do not help, and uses the predicted loss for n images
+at the same ridge.  Networks of width 512 are trained with weight decay on two draws of each cell.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def main(
 ) -> dict[str, float]:  # fmt: skip
     """Return the relative differences of the predicted and the networks' losses from the losses of kernel regression.
 
-    Also return the number of cells in which the prediction is within 10 %, and the largest difference.
+    Also return the number of cells with a prediction within 10 %, and the largest difference of the predictions.
     """
     rng, found, sizes = np.random.default_rng(0), dict[str, float](), sizes or SIZES[data]
     x, y = (mn.datasets.digits() if data == "digits" else mn.datasets.mnist().subset(20_000, rng)).on_sphere().parity()

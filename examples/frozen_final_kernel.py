@@ -9,7 +9,7 @@ can distinguish the two kernels.  On 200 of the 8 x 8 digits the accuracies of t
 kernel differ by .04 +- .98 points, so these digits cannot test the claim.  We use y = sign(x_1 x_2) of ten normal
 inputs: only two directions matter, and no linear function of the inputs predicts y.  With --data, the script also uses
 images of MNIST. The paper uses residual networks on CIFAR-10 at alpha = 1.  Our networks are fully connected.  We train
-them at alpha = 1 and in both regimes.
+them at alpha = 1, in the feature regime and in the lazy regime.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ FEW = 40
 def compared(
     n_train: int, n_test: int, depth: int, data: str, s: float, width: int, seed: tuple[int, ...]
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Return each seed's test errors (M,), 0 or 1, for the network and for its frozen final and initial kernels.
+    """Return each seed's test errors (M,), 0 or 1, of the network and of its frozen final and initial kernels.
 
     Also return the distances of both kernels' predictions from the network's outputs, the kernels' alignments with the
-    labels, and the kernels of FEW test examples.
+    labels, and the kernel matrices of FEW test examples.
     """
     (x, y), (x_test, y_test) = (placed(*part) for part in task(data, n_train, n_test))
     net = network(width, depth)

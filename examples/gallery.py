@@ -48,7 +48,7 @@ def run(name: str, out: Path) -> None:
 
 
 def main(names: Sequence[str], out: str) -> None:
-    """Run the named examples, or all of them if no names are given, and print a line after each."""
+    """Run the named examples, or all of them if no names are given, and print "done" or "failed" for each."""
     unknown = set(names) - set(NAMES)
     if unknown:
         raise SystemExit(f"no example is called {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")

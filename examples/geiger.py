@@ -68,7 +68,7 @@ def start(net: mn.Network, seeds: Sequence[int], dtype: Any = np.float32) -> mn.
 
 @dataclass(frozen=True)
 class UntilOutput(mn.Loss):
-    """A hinge loss with scale alpha. It is zero for a network once the rms of its outputs has reached `size`."""
+    """A hinge loss with scale alpha. A network's loss is zero once the rms of its outputs has reached `size`."""
 
     alpha: float
     size: float = 1.0
@@ -120,7 +120,7 @@ def frozen(model: mn.Centred, theta: mn.Array, x: mn.Array, y: mn.Array, x_test:
 
 
 def exponent(x: Any, values: Any, where: Any = None) -> Measured:
-    """Fit log v against log x at the points `where`; return the mean slope over seeds and its 95 % half-width.
+    """Fit log v against log x at the points `where`; return the mean slope over seeds and its interval's half-width.
 
     values : (K, E) values v at K points for E seeds. Each seed is fitted separately, because the values of one seed are
     correlated.
@@ -152,7 +152,7 @@ def drawn(axes: Any, x: Any, values: Any, label: str, colour: str, style: str = 
 
 
 def in_widths(axes: Any, widths: Sequence[int]) -> None:
-    """Make the x axis logarithmic, with the widths as its ticks."""
+    """Make the x axis logarithmic, with ticks at the widths."""
     axes.set(xscale="log", xlabel="width h")
     axes.set_xticks(widths, map(str, widths))
     axes.set_xticks([], minor=True)

@@ -74,7 +74,7 @@ def rows(net: mn.Network, theta0: mn.Array, x: mn.Array) -> mn.Array:
 
 
 def curve(data: str, n_train: int, shift: int, width: int, seed: int) -> dict[str, Any]:
-    """Return {"test": the accuracy after a fit to each of SHARES, "rank": the rank of J at width 1, otherwise 0}."""
+    """Return {"test": accuracies after fits to SHARES of the images, "rank": the rank of J at width 1, otherwise 0}."""
     net, theta0, (x, y, x_test, y_test) = problem(data, n_train, shift, width, seed)
     lin, found = mn.Linearized(net, theta0), []
     for n in (int(share * n_train) for share in SHARES):

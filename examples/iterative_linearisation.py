@@ -74,7 +74,7 @@ def main(
     s: Setting, periods: tuple[float, ...] = (1, 2, 5, 50, 500, 5000, 20_000, inf), n_train: int = 60,
     channels: int = 6, rates: int = 8, seeds: int = 1, lowest: tuple[float, float] | None = None,
 ) -> Found:  # fmt: skip
-    """Return the K and rates at which training succeeds, their bounds, and the accuracy gaps at the lowest rate."""
+    """Return the pairs of K and rate at which training succeeds, their bounds, and accuracy gaps at the lowest rate."""
     low, t = lowest or LOWEST[s.data]
     where: dict[str, Any] = {"data": s.data, "n_train": n_train, "channels": channels, "t": t}
     lrs, seed, K = [low * 2**r for r in range(rates)], range(seeds), np.array(periods)

@@ -4,9 +4,9 @@
 
 Networks with two hidden layers of width n learn eight examples by gradient flow until t = 2.  The targets are
 f(theta_0) + 1 and f(theta_0) - 1, so that all networks start with the same residual.  `mn.hierarchy` of order 2 (Theta
-frozen), 3 (O3 frozen) and 4 (O4 frozen) is compared with the flow of the weights.  We take geometric means over seeds
-of the hierarchy's errors at t = 2, |Theta_hier - Theta| / |Theta_0| and |f_hier - f|.  Pairs of neighbouring widths
-give local exponents, with 95 % intervals over seeds.
+frozen), 3 (O3 frozen) and 4 (O4 frozen) is compared with gradient flow of the weights.  We take geometric means over
+seeds of the hierarchy's errors at t = 2, |Theta_hier - Theta| / |Theta_0| and |f_hier - f|.  Pairs of neighbouring
+widths give local exponents, with 95 % intervals over seeds.
 
 For ReLU, O3 and O4 are derivatives of a single linear piece of the network.  Training moves the pre-activations of
 about sqrt(n) units across 0, and each of these units changes the kernel by a term of order 1/n with random sign.  The
@@ -52,7 +52,7 @@ def errors(phi: mn.Activation, n: int, seed: int) -> Any:
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = (64, 128, 256), seeds: int = 16) -> dict[str, float]:
-    """Return {"activation, order: quantity, widths": exponent}; keys that end in "±" give 95 % half-widths."""
+    """Return {"activation, order: quantity, widths": exponent}, with half-widths of 95 % intervals under "... ±"."""
     results, measured = dict[str, float](), {}
     for name, phi in PHI.items():
         here = [n for n in widths if phi != mn.ReLU() or n <= KINKED]

@@ -3,12 +3,12 @@
     python3 make.py python examples/kernel_movement_exponents.py [--out DIR] [--data DIR] [--scale small|evening|paper]
 
 The feature regime is s = sqrt(h) alpha << 1 at width h.  In theory, the layers of a network with L hidden layers then
-grow by a factor of s^(-1/(L+1)) until the outputs are of order one.  The kernel has degree 2 L in the layers and
-therefore grows by a factor of s^(-2/(1+1/L)).  Training ends later, when the last example has a margin of 1.  By then
-the other margins exceed 1, and a smaller s gives larger outputs.  We therefore measure the changes of kernel and
-weights twice: when the root mean square of alpha (f - f_0) is 1, and when the hinge loss is zero, as in the paper.  The
-theory refers to the first time.  Measured exponents approach the theory's exponents slowly, because the initial
-weights are not yet negligible.  We fit one exponent per seed at s <= 1e-5, a bound chosen beforehand.
+grow by a factor of s^(-1/(L+1)) until the outputs are of order one.  The kernel is of degree 2 L in the weights of all
+layers and therefore grows by a factor of s^(-2/(1+1/L)).  Training ends later, when the last example has a margin of 1.
+By then the other margins exceed 1, and a smaller s gives larger outputs.  We therefore measure the changes of kernel
+and weights twice: when the rms of the outputs alpha (f - f_0) is 1, and when the hinge loss is zero, as in the paper.
+The theory applies at the first of these times.  Measured exponents approach the theory's exponents slowly, because the
+initial weights are not yet negligible.  We fit one exponent per seed at s <= 1e-5, a bound chosen beforehand.
 
 The theory assumes that all layers grow equally.  The gains, which are the largest singular values of the layers'
 W_l / sqrt(fan_in), confirm this assumption.
@@ -45,7 +45,7 @@ the paper's .23 (L = 5)."""
 def moved(
     data: str, n_train: int, width: int, until: float | None, depth: int, s: float, seed: tuple[int, ...]
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Return the relative changes of kernel and weights, the rms output, and each layer's gain and |W_l - W_l(0)|.
+    """Return the relative changes of kernel and weights, the rms output, and the gain and |W_l - W_l(0)| of each layer.
 
     The entries for layers that a network lacks are zero.
     """
@@ -70,14 +70,14 @@ def moved(
 
 
 def falling(slopes: Sequence[Measured], digits: int = 2) -> str:
-    """Format the exponents b of power laws s^-b, given the slopes -b."""
+    """Format the exponents b of power laws s^-b, given their log-log slopes -b."""
     return ", ".join(plus((-v[0], v[1]), digits) for v in slopes)
 
 
 def main(
     s: Setting, scales: tuple[float, ...], ends: tuple[float, ...], width: int, seeds: int, n_train: int
 ) -> Found:  # fmt: skip
-    """Return exponents of s for kernel and weights, at fixed output and at zero loss, and for outputs and gains."""
+    """Return the exponents in s of kernel and weights (at fixed output and at zero loss) and of outputs and gains."""
     fixed: dict[str, Any] = {"data": s.data, "n_train": n_train, "width": width}
     axes = {"depth": DEPTHS, "seed": range(seeds)}
     runs = s.sweep(moved, {"s": scales, **axes}, together="seed", until=1.0, **fixed)

@@ -39,7 +39,7 @@ SIZES: dict[str, dict[str, Any]] = {
 def moved(
     data: str, n_train: int, depth: int, phi: str, width: int, s: float, seed: tuple[int, ...]
 ) -> list[dict[str, float]]:  # fmt: skip
-    """Train to zero loss, and return the relative change of the test kernel and sqrt(h) times that of the weights."""
+    """Train to zero loss; return the relative change of the test kernel, and sqrt(h) times that of the weights."""
     (x, y), (x_test, _) = task(data, n_train, 100, "float64")
     arrays = placed(x, y, x_test[:100])
     net = network(width, depth, ACTIVATIONS[phi])
@@ -54,7 +54,7 @@ def moved(
 def main(
     s: Setting, widths: tuple[int, ...], scales: tuple[float, ...], depth: int, seeds: int, n_train: int
 ) -> Found:  # fmt: skip
-    """Return exponents of s (lazy regime and by decade) and of h, and distances between the curves of all widths."""
+    """Return the exponents in s and in h of both movements, and the distances between the curves of all widths."""
     grid = {"phi": tuple(ACTIVATIONS), "width": widths, "s": scales, "seed": range(seeds)}
     runs = s.sweep(moved, grid, together="seed", data=s.data, n_train=n_train, depth=depth)
     at, middle = np.array(scales), len(widths) // 2

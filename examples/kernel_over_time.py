@@ -4,9 +4,9 @@
 
 The model alpha (f - f_0), where f has two hidden layers of width h, learns the parity of digits by a momentum flow
 until every digit has a margin of 1.  At s = sqrt(h) alpha = 100 the kernel, its eigenvectors and its alignment with the
-labels stay fixed.  At s = .1 the weights must grow.  The kernel rotates towards the labels until most digits are
-learned, and then away from the labels.  While it rotates away, the kernel's effective rank grows, and the first layer
-dominates the kernel's trace.
+labels stay fixed.  At s = .1 the weights must grow to fit the labels.  The kernel rotates towards the labels until most
+digits are learned, and then away from the labels.  While it rotates away, the kernel's effective rank grows, and the
+first layer dominates the kernel's trace.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ REGIMES = {"lazy": 100.0, "feature": 0.1}  # s = sqrt(h) alpha
 
 
 def path(s: float, width: int, networks: int, x: mn.Array, y: mn.Array) -> KernelPath:
-    """Train `networks` networks by momentum flow, and follow their tangent kernels at 4 times per decade.
+    """Train `networks` networks by momentum flow, and record their tangent kernels at 4 times per decade.
 
     Times are in units of t1, the time at which the loss halves.
     """
@@ -51,7 +51,7 @@ def path(s: float, width: int, networks: int, x: mn.Array, y: mn.Array) -> Kerne
 
 
 def draw(panels: Any, p: KernelPath, name: str) -> None:
-    """Plot the kernel's movement, alignment, rank and overlap, and the layers' shares, as means over networks."""
+    """Plot the kernel's movement, alignment, rank and overlap, and the layers' shares, averaged over networks."""
     titles = "movement of the kernel", "alignment with the labels", "effective rank", "overlap of the top eigenvectors"
     lines = [*zip(panels, titles, [name] * 4, (p.movement, p.alignment, p.effective_rank, p.overlap[..., -1]))]
     lines += [(panels[-1], f"share of the trace, {name}", f"layer {layer}", share) for layer, share in p.share.items()]
@@ -66,7 +66,7 @@ def main(
 ) -> dict[str, float]:
     """Return the final movement and overlap of the kernel in both regimes.
 
-    Also return the first, largest and last values of alignment, rank and the first layer's share.
+    Also return the first, largest and last values of the alignment, the rank and the first layer's share of the trace.
     """
     digits = mn.datasets.mnist(data) if data else mn.datasets.digits()
     x, y = digits.subset(n, np.random.default_rng(0)).pca(10).parity()

@@ -8,11 +8,11 @@ mean-field scaling divides outputs by another sqrt(n) and leaves the lazy regime
 The first measure is kappa = |f - y| |D^2 f| / |D f|^2 at initialisation, computed in Taylor mode
 (`minintk.diagnostics.kappa`).  This measure falls as n^(-1/2) in the NTK scaling and is constant in the mean-field
 scaling.  |D^2 f| is an operator norm.  With two layers D^2 f has a block for every neuron, so its norm is the largest
-of n independent numbers.  This maximum grows slowly with n, and adds about .1 to the exponents -1/2 and 0 at these
-widths.
+of n independent values.  It grows slowly with n, and adds about .1 to the exponents -1/2 and 0 at these widths.
 
-The second measure is the kernel's movement until the loss is a tenth of its initial value.  kappa bounds its
-first-order part, which averages out over many neurons with random signs.  The movement's exponents are thus -1 and 0.
+The second measure is the kernel's movement until the loss is a tenth of its initial value.  kappa bounds the
+first-order part of this movement, which averages out over many neurons with random signs.  The movement therefore falls
+as 1/n in the NTK scaling and is constant in the mean-field scaling.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def moved(model: mn.Model, theta0: Host, x: Host, y: Host, alpha: float) -> Host
 def main(
     out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 8, deep: tuple[int, ...] = (1, 2)
 ) -> dict[str, float]:
-    """Return the exponents of the width for kappa and the kernel's movement in both scalings, with standard errors."""
+    """Return the exponents, with standard errors, with which kappa and the kernel's movement scale with the width."""
     rng, laws = np.random.default_rng(0), {}
     x, y = mn.datasets.digits().pca(8).on_sphere().subset(8, rng).parity()
     for hidden in deep:

@@ -3,7 +3,7 @@
     python3 make.py python examples/lazy_and_feature_phase.py [--out DIR] [--data DIR] [--scale small|evening|paper]
 
 The model is alpha (f - f_0) with a network f of width h.  The paper claims that s = sqrt(h) alpha determines the
-regime, so the crossover between the regimes is at alpha* ~ h^(-1/2).  Lazy networks should make the same predictions as
+regime, so the crossover between the regimes is at alpha* ~ h^(-1/2).  Lazy networks should predict the same outputs as
 their frozen initial kernel.  Feature-learning networks should be more accurate, but only slightly for wide fully
 connected networks on MNIST. In both regimes the variance of the outputs over initialisations should fall as 1/h, and
 the error of averaged networks should hardly depend on h.
@@ -58,7 +58,7 @@ def outputs(
 
 
 def crossing(scales: tuple[float, ...], error: Any) -> float:
-    """Return the s at which the error is halfway between its first and last values.
+    """Return the s at which the error is halfway between its first and last entries.
 
     error : (K + 1,) for K scales; the last entry is the error in the lazy limit.
     """

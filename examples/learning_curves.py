@@ -58,7 +58,7 @@ def digits(sizes: tuple[int, ...], draws: int = 20) -> Host:
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, work: int = 16384) -> dict[str, float]:
-    """Return the theory's largest relative errors, their exponent in the width, and that of the loss in the budget."""
+    """Return the theory's largest relative errors, and how the errors scale with width and the loss with the budget."""
     k, rng, apart, theory, late = np.arange(1, 1001.0), np.random.default_rng(1), [], [], []
     for n in widths:
         curve = an.learning_curve(an.Modes(k**-1.5, k**0), k**-1.8, width=n, examples=4 * n, noise=NOISE)

@@ -5,8 +5,8 @@
 Residual networks of width 128, with two layers in each branch, are trained on 32 digits for three steps.  |dh|, the
 root mean square change of the last residual sum, is fitted by a power law L^b.  `mn.SpectralMuP` multiplies the initial
 weights of each branch's last layer by 1/sqrt(L) and their rate by 1/L. With Adam, it also multiplies the other rates in
-a branch by 1/sqrt(L).  With these scales, b = 0.  Without these scales, or with only the initial scale, L steps of the
-same sign add up and |dh| grows (Yang, Yu, Zhu, Hayou 2023; Bordelon et al. 2023).
+a branch by 1/sqrt(L).  With these scales, b = 0.  Without these scales, or with only the initial scale, the changes of
+L branches have the same sign and add up, so |dh| grows (Yang, Yu, Zhu, Hayou 2023; Bordelon et al. 2023).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class WidthAlone(mn.SpectralMuP):
 
 
 class StartAlone(WidthAlone):
-    """A variant that scales only the initial weights of each branch's last layer by 1/sqrt(L), as `w_std` can."""
+    """A variant that scales only the initial weights of each branch's last layer by 1/sqrt(L), as `w_std` could."""
 
     def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> Row:
         end, _ = role.depth

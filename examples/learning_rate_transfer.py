@@ -1,4 +1,4 @@
-"""Transfer learning rates: in muP, the best learning rate of a narrow network is also best for a wide network.
+"""Transfer learning rates: in muP, the best learning rate of a narrow network is also the best for a wide network.
 
     python3 make.py python examples/learning_rate_transfer.py [--out FILE.png]
 
@@ -30,7 +30,7 @@ def main(
 ) -> dict[str, float]:
     """Return the shift and the spread of the best rate for each parametrization, optimiser and network.
 
-    The shift is log2 of the factor by which doubling the width changes this rate.  The spread is the rate's max / min.
+    The shift is log2 of the factor by which doubling the width changes this rate. The spread is its max / min.
     """
     digits = mn.datasets.digits(dtype=np.float32).images().subset(N, np.random.default_rng(0))
     x, y = digits.one_hot()

@@ -67,14 +67,14 @@ def work(script: str, sizes: Mapping[str, Any]) -> float:
 
 
 def hours(found: Mapping[str, Any]) -> float:
-    """Estimate the hours on one core for the paper's size from the time of our run."""
+    """Estimate from our run's time the hours that the paper's size takes on one core."""
     sizes = {name: value or found["papers"][name] for name, value in found["sizes"].items()}  # 0: taken as the paper's
     ratio = work(found["script"], found["papers"]) / work(found["script"], sizes)
     return float(found["core seconds"]) / 3600 * ratio
 
 
 def beside(found: Mapping[str, Any], kind: str) -> str:
-    """Return a table cell with our largest size of one kind, followed by the paper's size in brackets if it differs."""
+    """Return a table cell: our largest size of one kind, followed by the paper's in brackets if it differs."""
     for key in SIZE[kind]:
         if ours := found["sizes"].get(key):
             both = ours, found["papers"].get(key, ours)
@@ -84,7 +84,7 @@ def beside(found: Mapping[str, Any], kind: str) -> str:
 
 
 def ledger(results: Mapping[str, dict[str, Any]]) -> str:
-    """Return the page's section on sizes and times, with the cheapest scripts first.
+    """Return the page's section on sizes and times; the cheapest scripts come first.
 
     results : {key: the result that `keep` wrote}.
     """
@@ -101,7 +101,7 @@ def ledger(results: Mapping[str, dict[str, Any]]) -> str:
 
 
 def undecided(results: Mapping[str, dict[str, Any]]) -> str:
-    """Return the page's section on undecided rows, with the rows that are cheapest to decide first.
+    """Return the page's section on undecided rows; the rows that are cheapest to decide come first.
 
     results : as in `ledger`.
     """

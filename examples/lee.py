@@ -33,7 +33,7 @@ HE, TANH = 2**0.5, 1.5**0.5
 def problem(data: str, task: str, n_train: int, n_test: int, seed: int = 0) -> tuple[Host, Host, Host, Host]:
     """Return (x, y, x_test, y_test) in float64, with images as standardised vectors.
 
-    task : "classes" or "binary". The ten outputs of "classes" have the target 9/10 for the right class and -1/10 for
+    task : "classes" or "binary". The ten outputs of "classes" have the target 9/10 for the correct class and -1/10 for
     the others. The targets of "binary" are +-1 for the parity of digits, or for horses against aeroplanes in CIFAR-10.
 
     Calls with equal arguments return the same arrays.
@@ -132,7 +132,7 @@ def rms(a: Any, axis: Any = None) -> Any:
 
 
 def exponent(widths: Sequence[float], values: Any) -> Measured:
-    """Fit the power law v ~ width^b to values (widths, seeds), and return b with its 95 % half-width."""
+    """Fit the power law v ~ width^b to values (widths, seeds); return b with the half-width of its 95 % interval."""
     values = list(np.asarray(values))
     fit = power_law(widths, values)
     return Measured(fit.exponent, float(np.ptp(fit.interval)) / 2, df=sum(len(v) - 1 for v in values))
@@ -149,7 +149,7 @@ def span(value: float, low: float, high: float) -> str:
 
 
 def widths_axis(panel: Any, widths: Sequence[int]) -> None:
-    """Make the x axis logarithmic, with the widths as its ticks."""
+    """Make the x axis logarithmic, with ticks at the widths."""
     panel.set(xscale="log", xlabel="width n")
     panel.set_xticks(widths, map(str, widths))
     if panel.get_yscale() == "log":

@@ -4,9 +4,9 @@
 
 The untrained networks have two 3 x 3 convolutions with ReLU, then Flatten or GlobalAvgPool, and a dense layer.  For
 networks with n channels we measure the error |mean of M kernels - Theta| / |Theta| of the NTK and of the NNGP kernel,
-with the analytic Theta.  By the law of large numbers over channels and networks, the error falls as (n M)^(-1/2).  With
+where Theta is analytic.  By the law of large numbers over channels and networks, the error falls as (n M)^(-1/2).  With
 Flatten, the kernel uses only pairs of pixels at equal positions.  With pooling, it averages over all pairs (Novak et
-al. 2019; Arora et al. 2019).  The control compares the networks' mean with the analytic kernel for the other ending.
+al. 2019; Arora et al. 2019).  The control uses the analytic kernel for the other ending.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ KINDS = ("NTK", "NNGP")
 
 
 def spec(end: str, channels: int) -> mn.Sequential:
-    """Build a network of two convolutions, the layers ENDS[`end`] and a dense layer, all without biases."""
+    """Build a network of two ReLU convolutions, the layers ENDS[`end`] and a dense layer, all without biases."""
     body = [layer for _ in range(2) for layer in (mn.Conv2d(channels, 3, w_std=HE), mn.ReLU())]
     return mn.Sequential(*body, *ENDS[end], mn.Dense(1, w_std=HE))
 
@@ -48,7 +48,7 @@ def theory(data: str, n: int) -> tuple[Any, dict[str, Any]]:
 def work(data: str, end: str, n: int, channels: int, draws: int, repeat: int) -> dict[str, Any]:
     """Return the errors of the NTK and NNGP kernels averaged over 1, 4, 16, ... `draws` networks.
 
-    Also return the error of the last mean against the analytic kernel for the other ending.
+    Also return the error of the last mean relative to the analytic kernel for the other ending.
     """
     x, limits = theory(data, n)
     other = next(name for name in ENDS if name != end)
@@ -73,7 +73,7 @@ def off(found: Any, exact: Any) -> float:
 
 
 def main(s: Setting, channels: tuple[int, ...], draws: int, repeats: int, n: int) -> Found:
-    """Fit the errors by powers of n M, and return the exponents with 95 % intervals. Plot errors against channels."""
+    """Fit powers of n M to the errors, and return the exponents with 95 % intervals. Plot errors against channels."""
     grid = {"end": tuple(ENDS), "channels": channels, "repeat": range(repeats)}
     runs = s.sweep(work, grid, data=s.data, draws=draws, n=n)
     many = powers(draws, 4)[1:]

@@ -7,9 +7,9 @@ trained on batches of 64 with momentum .9 and eta = 1, which is lr = .1 for `mn.
 `lee_training.py`).  Network and linearisation share their initial weights and batches.
 
 A squared loss pulls the training outputs of both models to the same targets, so their difference vanishes.  With
-cross-entropy the logits of a separated class grow without bound, and so does their difference between the models.  A
-network that deviates early is therefore far from its linearisation at the end, as in the paper's figure S4.  We measure
-the difference early and at the end of training, at several widths.
+cross-entropy the logits of a separated class grow without bound, and so does the difference between the models' logits.
+A network that deviates early is therefore far from its linearisation at the end, as in the paper's figure S4.  We
+measure this difference early and at the end of training, at several widths.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def times(steps: int) -> list[int]:
 def main(
     s: Setting, widths: tuple[int, ...], steps: int, seeds: int, n_train: int = 60_000, n_test: int = 1000
 ) -> Found:
-    """Return the early and late differences of the logits, their exponents in steps and in width, and the accuracies.
+    """Return the models' early and late differences in logits, their exponents in steps and in width, and accuracies.
 
     Plot logits and their differences against steps.
     """

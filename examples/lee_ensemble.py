@@ -6,7 +6,7 @@ Tanh networks (three hidden layers, sigma_w^2 = 1.5, no bias, eta = .5) learn a 
 on the line x(a) = a x_1 + (1 - a) x_2 through two training inputs of different classes.  Eqs. (14) and (15), with
 powers of I - lr Theta / N in place of the exponential, give the mean and the variance after any number of steps.  If
 only the top layer is trained, eqs. (22) and (23) give the mean and the variance, and the limit is the Bayesian
-posterior of eq. (13).  A single network follows f_0 + A_t (y - f_0(X)) from its own initial outputs up to O(n^(-1/2))
+posterior of eq. (13).  The outputs of a single network are f_0 + A_t (y - f_0(X)) up to O(n^(-1/2)), with its own f_0
 (figure S1), where A_t = Theta(x, X) Theta^-1 (I - (I - lr Theta / N)^t).
 
 Each network has a score for the mean and a score for the variance.  The score for the mean is <f, mean> / <mean, mean>
@@ -71,7 +71,7 @@ def work(data: str, n_train: int, width: int, steps: int, eta: float, seed: tupl
 def top_layer(net: mn.Network, theta: Any, x: Any, y: Any, points: Any, lr: float, at: list[int]) -> Any:
     """Return f(points), (T, M), for a network in which only the last layer is trained.
 
-    Such a network is a linear model, whose kernel is that of the last layer's inputs.
+    Such a network is a linear model, and its kernel is the Gram matrix of the last layer's inputs.
     """
     trunk = mn.Network(mn.Sequential(*net.spec.layers[:-1]), x.shape[1:])
     both = [lee.TANH**2 * to_host(mn.nngp(trunk, theta[: trunk.size], *lee.like(theta, a, x))) for a in (x, points)]
@@ -80,9 +80,9 @@ def top_layer(net: mn.Network, theta: Any, x: Any, y: Any, points: Any, lr: floa
 
 
 def scores(f: lee.Host, mean: lee.Host, sd: lee.Host) -> tuple[lee.Host, lee.Host]:
-    """Return each network's scores for the mean and the variance, (E,) and (E,), from outputs (E, T, M).
+    """Return each network's scores for the mean and the variance, two arrays (E,), from the outputs f (E, T, M).
 
-    The initial outputs are left out.
+    Both scores ignore the initial outputs, and the score for the variance also ignores points where `sd` is small.
     """
     f, mean, sd = f[:, 1:], mean[1:], sd[1:]
     where = sd > 0.1 * sd.max()  # f - mean and sd vanish at training points

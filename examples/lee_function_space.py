@@ -40,9 +40,9 @@ the rate with momentum, the control must also be stable."""
 
 
 def heavy_ball(data: str, width: int, n: int, steps: int, seed: int) -> dict[str, Any]:
-    """Train with momentum on the squared loss, and compare network and linearisation with the closed form.
+    """Train with momentum on the squared loss, and compare the network and its linearisation with the closed form.
 
-    Also compare the closed form with the flow at three rates.
+    Also compare the closed form at three rates with the flow.
     """
     p, at = Frozen(data, width, n, seed, MOMENTUM, zero_mean=True), marks(steps)
     lr, few = SHARE * p.bound, at[: len(at) // 2]
@@ -93,7 +93,7 @@ def on_kernel(p: Frozen, steps: int, loss: mn.Loss, lr: float, momentum: float, 
 
 
 def main(s: Setting, widths: tuple[int, ...], steps: int, seeds: int, n: int) -> Found:
-    """Return distances between training and theory at each width, and between discrete steps and flows.
+    """Return the distances between training and theory at each width, and between discrete training and the flows.
 
     Plot outputs and distances.
     """

@@ -5,13 +5,13 @@
 Networks with five hidden ReLU layers (sigma_w^2 = 2, sigma_b^2 = .1) learn a binary task by full-batch descent.  The
 classes are horses and aeroplanes of CIFAR-10, or even and odd digits.  Eqs. (8) to (11) predict weights and outputs
 from the network's initial tangent kernel.  The analytic kernel also predicts the outputs, but less accurately.  At
-width n, the initial kernel differs from the analytic one by O(n^(-1/2)), and changes by less in training.
+width n, the initial kernel differs from the analytic kernel by O(n^(-1/2)), and changes by less during training.
 
-The weights follow their linearisation less closely than the outputs do.  Training changes the sign of a fraction
-n^(-1/2) of the ReLU units, and each such unit changes its entire part of the Jacobian.  The relative change of the
-Jacobian is therefore of order n^(-1/4), and so is the deviation of the weights.  The theorem's n^(-1/2) assumes smooth
-activations.  For two layers, 16 digits and n = 256 to 2048, the deviations of Jacobian and weights have the exponents
--.33 and -.30 +- .09 for ReLU, and -.51 and -.51 +- .10 for tanh.
+The weights follow their linearisation less closely than the outputs do.  Training changes the sign of a fraction of
+order n^(-1/2) of the ReLU units' inputs, and each such unit changes its entire part of the Jacobian.  The relative
+change of the Jacobian is therefore of order n^(-1/4), and so is the deviation of the weights.  The paper's theorem
+states n^(-1/2) and assumes smooth activations.  For two layers, 16 digits and n = 256 to 2048, the deviations of
+Jacobian and weights have the exponents -.33 and -.30 +- .09 for ReLU, and -.51 and -.51 +- .10 for tanh.
 
 The paper's rate eta = .01 is stable for the mean over the examples (the bound is .38 for 256 images), but not for the
 sum (the bound is .0015).  The sizes "small" and "evening" take fewer steps at a larger rate.  The closed form is valid

@@ -3,9 +3,9 @@
     python3 make.py python examples/lee_monte_carlo.py [--out DIR] [--data DIR]
 
 The untrained networks have three hidden ReLU layers of width n.  We measure the error |mean of M kernels - Theta| /
-|Theta| of the NTK and of the NNGP kernel, with the analytic Theta.  By the law of large numbers over n units and M
-networks, the error falls as (n M)^(-1/2).  Diagonals of ReLU kernels without bias terms have the right mean at any
-width.  The means of other entries are off by O(1/n), whatever M is, so the error falls more slowly in M at small n.
+|Theta| of the NTK and of the NNGP kernel, where Theta is analytic.  By the law of large numbers over n units and M
+networks, the error falls as (n M)^(-1/2).  The diagonals of ReLU kernels without bias terms have the analytic mean at
+any width.  The means of other entries deviate by O(1/n) for any M, so the error falls more slowly with M at small n.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def work(data: str, width: int, draws: int, repeat: int) -> dict[str, Any]:
 
 
 def main(s: Setting, widths: tuple[int, ...], draws: tuple[int, ...], repeats: int) -> Found:
-    """Return the exponents of the width and of the number of draws that fit the error, with 95 % intervals.
+    """Return the fitted exponents of the error in the width and in the number of draws, with 95 % intervals.
 
     Plot the errors against n M.
     """

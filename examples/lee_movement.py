@@ -9,8 +9,8 @@ n x n hidden weights falls as n^(-1).  The relative changes of the tangent kerne
 exponents closer to -1 for the kernels, as the theory predicts for smooth activations.  Each value is the maximum over
 snapshots after 0, 1, 2, 4, ... steps.
 
-The paper's eta = 1 is stable for a mean over the ten outputs: the bound is 6.9 for three ReLU layers with sigma_b = 0
-on standardised digits of MNIST. The bound is .69 for a sum over outputs, and .005 for a sum over outputs and examples.
+The paper's rate 1 is stable for a mean over the ten outputs: the bound is 6.9 for three ReLU layers with sigma_b = 0 on
+standardised digits of MNIST. The bound is .69 for a sum over outputs, and .005 for a sum over outputs and examples.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ CLAIMS = {
 def work(
     data: str, phi: str, depth: int, n_train: int, steps: int, eta: float, width: int, seed: tuple[int, ...]
 ) -> list[dict[str, Any]]:
-    """Train, and return {kind: values after 0, 1, 2, 4, ... steps} for each seed. Keys are KINDS and "loss"."""
+    """Train, and return {kind: values after 0, 1, 2, 4, ... steps} for each seed, with the keys KINDS and "loss"."""
     x, y, x_test, _ = lee.problem(data, "classes", n_train, 32)
     C, at = y.shape[1], lee.powers(steps)
     lr, points = eta / C, np.concatenate([x, x_test])

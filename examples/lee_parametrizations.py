@@ -10,9 +10,9 @@ Networks with three hidden ReLU layers learn a binary task on full batches with 
     matched    standard, with rates sigma_w^2 / fan-in for weights and sigma_b^2 for biases: exactly the NTK's runs
     top        NTK, with training of only the top layer: the dynamics of the NNGP kernel
 
-In each case the network follows the infinitely wide network with the same kernel.  The expected squared error on test
-images is (mean - y)^2 + variance, with mean and variance from eqs. (14) and (15), or from eqs. (22) and (23) for the
-top layer.  All rates are a quarter of the infinitely wide network's largest stable rate.
+In each case the network's outputs follow those of the infinitely wide network with the same kernel.  The expected
+squared error on test images is (mean - y)^2 + variance, with mean and variance from eqs. (14) and (15), or from eqs.
+(22) and (23) for the top layer.  All rates are a quarter of the infinitely wide network's largest stable rate.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ WAYS = ("NTK", "standard", "matched", "top")
 
 
 def network(way: str, width: int, d: int) -> tuple[mn.Network, Any, dict[str, float] | None]:
-    """Return the network, its infinite-width kernel, and {tensor: scale of its rate} (None if the rates are equal)."""
+    """Return the network, its infinite-width kernel, and {tensor: scale of its rate} (None if all rates are equal)."""
     rule = mn.NTK() if way in ("NTK", "top") else mn.Standard()
     net = mn.Network(lee.spec("relu", 3, width, b_std=B_STD), (d,), rule)
     kernel = an.kernel(net.spec, rule)
@@ -51,7 +51,7 @@ def network(way: str, width: int, d: int) -> tuple[mn.Network, Any, dict[str, fl
 def rate(way: str, width: int, x: Any) -> float:
     """Return a quarter of the infinitely wide network's largest stable rate.
 
-    "matched" uses the rate of the NTK.
+    "matched" uses the rate of "NTK".
     """
     _, kernel, _ = network(way, width, x.shape[1])
     return SHARE * an.max_learning_rate(kernel.nngp(x) if way == "top" else kernel.ntk(x))
@@ -73,7 +73,7 @@ def work(data: str, n_train: int, steps: int, width: int, way: str, seed: tuple[
 
 
 def main(s: Setting, width: int, seeds: int, n_train: int, steps: int) -> Found:
-    """Return the test losses of all four ways and of theory, the test errors, and ratios of eigenvalues.
+    """Return the test losses, measured and predicted, and the test errors of all four ways, and two eigenvalue ratios.
 
     Plot the losses against steps.
     """

@@ -1,8 +1,8 @@
 """Train networks and their linearisations in the same way, for the scripts on the deep networks of Lee et al. 2019.
 
-The paper's figures show means over the examples.  The authors' public code also averages over the C outputs: its losses
-are 0.5 * mean((f - y)^2) and -mean(y * log_softmax(f)).  `mn.mse` and `mn.softmax_cross_entropy` average over the
-examples but sum over the outputs.  The paper's rate eta therefore corresponds to lr = eta / C here.
+The losses in the paper's figures are means over the examples.  The authors' public code also averages over the C
+outputs: its losses are 0.5 * mean((f - y)^2) and -mean(y * log_softmax(f)).  `mn.mse` and `mn.softmax_cross_entropy`
+average over the examples but sum over the outputs.  The paper's rate eta therefore corresponds to lr = eta / C here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def ten_classes(data: str, n_train: int, n_test: int, *, flat: bool = False, zer
     """Return training and test pairs (images, one-hot labels) in float32.
 
     The standardised images are (N, H, W, C), or (N, d) if `flat`. With zero_mean=True, the labels are 9/10 for the
-    right class and -1/10 for the others. Calls with equal arguments return the same arrays.
+    correct class and -1/10 for the others. Calls with equal arguments return the same arrays.
     """
     train, test = images(data, n_train, n_test)
     sets = [part.one_hot(zero_mean=zero_mean) for part in (train.standardise(), test.standardise(fit=train))]
@@ -46,7 +46,7 @@ def two_layers(width: int, shape: tuple[int, ...]) -> mn.Network:
 
 
 def marks(steps: int, number: int = 9) -> list[int]:
-    """Return up to `number` steps that are evenly spaced on a logarithmic axis, from 1 to `steps`."""
+    """Return up to `number` steps from 1 to `steps` that are evenly spaced on a logarithmic axis."""
     return sorted({round(step) for step in np.geomspace(1, steps, number)})
 
 
@@ -59,7 +59,7 @@ def trained(
     model: mn.Model, theta0: mn.Array, train: tuple[mn.Array, mn.Array], x_test: mn.Array, at: Sequence[int], *,
     loss: mn.Loss, optimizer: mn.SGD, batch: int | None = None, seed: int = 0,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """Train, and return the losses of all batches (at[-1] + 1,) and f(x_test) after the steps `at` (len(at), M, C)."""
+    """Train; return the losses of all batches, (at[-1] + 1,), and f(x_test) after the steps `at`, (len(at), M, C)."""
     how: dict[str, Any] = {"loss": loss, "optimizer": optimizer, "batch_size": batch}
 
     def run(resume: Any) -> Iterator[mn.Snapshot]:
@@ -79,11 +79,11 @@ def side_by_side(
     net: mn.Network, train: Pair, test: Pair, at: Sequence[int], *,
     loss: mn.Loss, lr: float, momentum: float, batch: int | None, seed: int,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train a network and its linearisation at the initial weights on the same batches.
+    """Train a network and its linearisation at the initial weights, both on the same batches.
 
     Return a dictionary. After each of the steps `at`, "distance" is rms (f - f_lin), "moved" is rms (f_lin - f_0), and
-    "size" is rms f_lin. "accuracy" and "lin accuracy" are computed on the test points. "f" and "lin f" are outputs at
-    one test point. "loss" and "lin loss" are means over the batches since the previous step in `at`.
+    "size" is rms f_lin. "accuracy" and "lin accuracy" are the test accuracies of the two models. "f" and "lin f" are
+    outputs at one test point. "loss" and "lin loss" are means over the batches since the previous step in `at`.
     """
     theta0, x_test, x, y = placed(net.init(np.random.default_rng(seed), dtype=np.float32), test[0], *train)
     optimizer = mn.SGD(lr, momentum=momentum)
@@ -101,7 +101,7 @@ def side_by_side(
 
 
 class Frozen:
-    """A network with two hidden layers in float64, its initial kernel on `n` images, and predictions from kernels.
+    """A network with two hidden layers in float64, its initial kernel on `n` training images, and kernel predictions.
 
     kernel : (M, C, N, C) initial kernel between all points (training points first) and the training points.
     limit : (M, N) infinite-width kernel between the same points.
@@ -148,7 +148,7 @@ class Frozen:
 
 
 def by_width(widths: Sequence[int], values: Array, digits: int = 3) -> str:
-    """Format the mean over seeds, its interval and the width, for each width.
+    """Format the mean over seeds, its interval and, in brackets, the width, for each width.
 
     values : (widths, seeds).
     """
@@ -156,7 +156,7 @@ def by_width(widths: Sequence[int], values: Array, digits: int = 3) -> str:
 
 
 def against_width(panel: Any, widths: Sequence[int], values: Array, label: str, mark: str = "o") -> None:
-    """Plot geometric means and intervals over seeds, and the slope -1/2 of theorem 2.1.
+    """Plot geometric means and intervals over seeds, and a line with the slope -1/2 of theorem 2.1.
 
     values : (widths, seeds).
     """

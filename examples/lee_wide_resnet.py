@@ -3,10 +3,10 @@
     python3 make.py python examples/lee_wide_resnet.py [--out DIR] [--data DIR --set cifar10] [--scale evening]
 
 The network of table S1 has three groups of one residual block, the same number of channels in every layer, ReLU,
-sigma_w = 1, and sigma_b = 0 even in the head.  There is no normalisation, because the linearisation at one example must
-not depend on other examples.  Both models start from the same weights and are trained on the same batches of 8 with
-momentum.  The models differ most while the initial outputs are still being unlearned.  Short runs measure the largest
-distance for each number of channels, and long runs give the curves.
+sigma_w = 1, and sigma_b = 0 even in the head.  There is no normalisation, because the linearised output for one example
+must not depend on other examples.  Both models start from the same weights and are trained on the same batches of 8
+with momentum.  The models differ most early in training, before the initial outputs are unlearned.  Short runs measure
+the largest distance for each number of channels, and long runs yield the curves.
 
 The paper's eta = 1 is lr = .1 for `mn.mse`, which sums over the ten outputs (see `lee_training.py`).  To test this
 interpretation, both models are also trained at eta = 10, which is lr = 1.  We count the runs whose mean loss is larger
@@ -74,7 +74,7 @@ def main(
     s: Setting, channels: tuple[int, ...], early: int, steps: int, seeds: int, long: int = 32, n_train: int = 10_000,
     n_test: int = 300,
 ) -> Found:  # fmt: skip
-    """Return distances by number of channels, losses and accuracies of longer runs, and numbers of diverged runs.
+    """Return distances for each number of channels, losses and accuracies of long runs, and how many runs diverged.
 
     Plot distances, losses and accuracies.
     """

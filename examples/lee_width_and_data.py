@@ -3,10 +3,10 @@
     python3 make.py python examples/lee_width_and_data.py [--out DIR] [--data DIR]
 
 Networks with three hidden ReLU layers (sigma_w^2 = 2, sigma_b^2 = .1) learn a binary task.  The rms distance between
-the outputs of network and linearisation on test images falls with the width.  Whether this distance grows with the
-number N of examples depends on when training stops.  Since |theta - theta_0|^2 is about y' Theta^(-1) y, the weights
-must move further to fit more examples equally well.  At a given loss, the distance therefore grows with N. At a given
-time eta x steps, the distance hardly grows.
+the outputs of the network and its linearisation on test images falls with the width.  Whether this distance grows with
+the number N of examples depends on when training stops.  Since |theta - theta_0|^2 is about y' Theta^(-1) y, the
+weights must move further to fit more examples equally well.  At a given loss, the distance therefore grows with N. At a
+given time eta x steps, the distance hardly grows.
 
 The distance is measured at two times.  At the first time, the loss of the infinitely wide network trained on the same N
 examples is a tenth of its initial value.  The second time is the same for all N: the first time for the smallest N.
@@ -73,7 +73,7 @@ def work(data: str, N: int, first: int, share: float, width: int, seed: tuple[in
 
 
 def main(s: Setting, widths: tuple[int, ...], numbers: tuple[int, ...], seeds: int, share: float = 0.25) -> Found:
-    """Return the exponents of width and number of examples for the distances at both times, and plot the distances."""
+    """Return the exponents of both times' distances in the width and the number of examples, and plot the distances."""
     runs = s.sweep(
         work, {"N": numbers, "width": widths, "seed": range(seeds)}, together="seed", data=s.data, first=numbers[0],
         share=share,

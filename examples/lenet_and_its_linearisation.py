@@ -5,8 +5,8 @@
 Both models start from the same weights (PyTorch's initialisation) and are trained on the same batches of 32.  The loss
 is the sum of squared errors on one-hot targets.  Training uses momentum .9, and the rate falls tenfold after every 30 %
 of the epochs.  A larger width improves the network's accuracy slightly and the linearisation's accuracy considerably.
-On shifted digits the gap is wider, especially at small width.  The linearisation's weights are u = theta - theta_0, so
-its weight decay is towards theta_0.  The linearisation is also trained at ten times the rate.
+On shifted digits the gap is wider, especially at small width.  The linearisation is linear in u = theta - theta_0, so
+its weights decay towards theta_0.  The linearisation is also trained at ten times this rate.
 
 The paper's loss is sum_l (f_l - y_l)^2 and its rate is .1.  For this loss, heavy-ball descent with momentum m on the
 linearisation is stable up to the rate 2 (1 + m) / (2 lambda_max(Theta) / N) for N examples, which falls with the width.
@@ -57,7 +57,7 @@ KINDS = {"LeNet": (False, 1), "LinLeNet": (True, 1), "LinLeNet, 10 x rate": (Tru
 def train(
     data: str, n_train: int, n_test: int, epochs: int, shift: int, width: int, kind: str, seed: tuple[int, ...]
 ) -> list[dict[str, Any]]:
-    """Train, and return each network's 0/1 test scores and training accuracy, and the first network's stable rate."""
+    """Train; return each network's test scores (0 or 1) and training accuracy, and the first network's stable rate."""
     parts = images(data, n_train, n_test)
     if shift:
         rng = np.random.default_rng(1)

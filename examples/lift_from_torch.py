@@ -60,7 +60,7 @@ def there(state: dict[str, Host], x: Host, u: Host, d: dict[str, Host]) -> tuple
 
 
 def main(out: str | None = None, steps: int = 400) -> dict[str, float]:
-    """Return the relative differences from the reference in both precisions, and the accuracies of both classifiers."""
+    """Return the relative differences from the reference in both precisions, and the accuracies of two classifiers."""
     rng, found, drawn = np.random.default_rng(0), dict[str, float](), dict[str, tuple[Host, Host]]()
     x, y = mn.datasets.digits().subset(600, rng).one_hot()
     x, net = x.reshape(-1, 8, 8, 1), mn.Network(SPEC, (8, 8, 1), mn.PyTorch())

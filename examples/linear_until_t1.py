@@ -64,7 +64,7 @@ def speed(data: str, n_train: int, depth: int, width: int, seed: tuple[int, ...]
 
 
 def main(s: Setting, widths: tuple[int, ...], scales: tuple[float, ...], seeds: int, n_train: int) -> Found:
-    """Return the exponents of |f_t - f_0| in t and h, and the exponents of the pre-activations' speed in h."""
+    """Return the exponents of |f_t - f_0| in t and in h, and of each layer's pre-activation speed |dz/dt| in h."""
     middle, small = widths[len(widths) // 2], scales[min(1, len(scales) - 1)]
     fixed: dict[str, Any] = {"data": s.data, "n_train": n_train}
     seed = range(seeds)

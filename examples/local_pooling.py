@@ -3,10 +3,10 @@
     python3 make.py python examples/local_pooling.py [--out FILE.png]                      digits, in seconds
     ... --data DIR --train 1000 --test 1000 --layers 5 --windows 1 3 5 --store FOLDER      CIFAR-10, resumable
 
-The kernels are tangent kernels of `layers` 3 x 3 convolutions with ReLU, computed in float32.  Averaging over windows
-of B x B with stride 1 before Flatten is the local average pooling of Li et al. 2019, arXiv 1911.00809.  They report an
-accuracy of 89 % with all of CIFAR-10, flips and further preprocessing.  With flips the training set also contains the
-mirror images g x.  Since k(g x, g x') = k(x, x'), x_i and g x_i share the coefficient a_i:
+The kernels are tangent kernels of `layers` 3 x 3 convolutions with ReLU, computed in float32.  Averaging over B x B
+windows with stride 1 before Flatten is the local average pooling of Li et al. 2019, arXiv 1911.00809.  They report an
+accuracy of 89 % with all of CIFAR-10, flips and further preprocessing.  With flips, the training set also contains the
+mirror image g x of each image x.  Since k(g x, g x') = k(x, x'), x_i and g x_i share the coefficient a_i:
 
     f(x) = sum_i a_i (k(x, x_i) + k(x, g x_i)),     (K + G + ridge I) a = y,     G_ij = k(x_i, g x_j)
 
@@ -58,7 +58,7 @@ def main(
     out: str | None = None, folder: str | None = None, train: int = 150, test: int = 300, layers: int = 3,
     windows: tuple[int, ...] = (1, 2, 3, 8), store: str | None = None, halve: bool = False,
 ) -> dict[str, float]:  # fmt: skip
-    """Return accuracies with and without flips, and CPU milliseconds per pair; plot the accuracies to `out`."""
+    """Return accuracies with and without flips, and CPU milliseconds per image pair; plot the accuracies to `out`."""
     one, two = data(folder, train, test)
     x, x_test, y, found = one.x, two.x, np.eye(10)[one.labels] - 0.1, dict[str, float]()
     if halve:

@@ -3,12 +3,12 @@
     python3 make.py python examples/mean_of_networks.py [--widths 128 256] [--out FILE.png]
 
 Networks learn the parity of five digits by gradient flow, and predict the parity of a sixth digit.  The tangent kernel
-at finite width is random and changes in training.  The networks' mean output therefore differs from its infinite-width
-limit by c / n to leading order.  `analytic.width_correction` computes c.
+at finite width is random and changes during training.  The networks' mean output therefore differs from its
+infinite-width limit by c / n to leading order.  `analytic.width_correction` computes c.
 
 The networks come in pairs with opposite output weights, so that the initial outputs cancel.  To reduce the noise, we
-average the trained networks' differences from their linearisations, and estimate the mean of the linearisations from 40
-untrained networks for each pair.  The remainder after c / n is O(1/n^2).
+average the trained networks' differences from their linearisations, and estimate the mean output of the linearisations
+from 40 untrained networks for each pair.  The remaining error after the correction c / n is O(1/n^2).
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def spec(case: str, n: int) -> mn.Sequential:
 
 
 def linearised(k: Any, y: Host) -> Host:
-    """Return f_t (E, T) on the first input for linearised networks with tangent kernels k (E, 1 + N, N)."""
+    """Return f_t (E, T) for the first input, of linearised networks with tangent kernels k (E, 1 + N, N)."""
     lam, Q = np.linalg.eigh(k[:, 1:])
     learned = -np.expm1(-lam[..., None] * TIMES / len(y)) / lam[..., None]
     return np.einsum("en,enk,ekt,emk,m->et", k[:, 0], Q, learned, Q, y[:, 0], optimize=True)
 
 
 def mean_of_networks(case: str, n: int, x: Host, y: Host, pairs: int) -> tuple[Host, Host]:
-    """Return the mean output (T,) on x[0] of networks trained on the other inputs, and its standard error (T,)."""
+    """Return the mean output (T,) for x[0] of networks trained on the other inputs, and its standard error (T,)."""
     net, rng = mn.Network(spec(case, n), x.shape[1:]), np.random.default_rng(n)
     moved, plain, batch = [], [], max(1, 1600 // n)
     for _ in range(0, pairs, batch):
@@ -59,7 +59,7 @@ def mean_of_networks(case: str, n: int, x: Host, y: Host, pairs: int) -> tuple[H
 def main(
     out: str | None = None, cases: tuple[str, ...] = tuple(CASES), widths: tuple[int, ...] = WIDTHS, pairs: int = 5000
 ) -> dict[str, tuple[float, float, float]]:
-    """Return (value, standard error, z-score against c) of c and of n (mean - limit) at each width, case and time.
+    """Return (value, standard error, z-score against c) for c and for n (mean - limit) at each width, case and time.
 
     The values of n (mean - limit) are also extrapolated to 1/n = 0.
     """

@@ -10,7 +10,7 @@ layers and b_std = 0 or 0.1, it was one of the best in regression on 5,000 image
 centred, and targets are one-hot - 0.1.  The prediction is f = K(x, X) (K(X, X) + ridge I)^-1 y with training images X
 and targets y, where the ridge is a thousandth of the mean of the kernel's diagonal.
 
-In FOLDER, the kernel takes 14.4 GB and its factor 7.4 GB.  If the run is killed, repeat the command to resume it.
+In FOLDER, the kernel takes 14.4 GB and its factor takes 7.4 GB. If the run is killed, repeat the command to resume.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def main(
     by: Literal["cholesky", "landmarks"] = "cholesky", tol: float = 1e-8, progress: bool = False,
     landmarks: int | None = None, workers: int | None = None,
 ) -> dict[str, float]:  # fmt: skip
-    """Return the test accuracy, residual, steps and times, and plot a histogram of the test margins to `out`."""
+    """Return the test accuracy, and the solver's residual, steps and times; plot a histogram of margins to `out`."""
     start = time.perf_counter()
     (one, two), kernel = data(folder, train, test), an.kernel(SPEC)
     x, y = one.one_hot(zero_mean=True)

@@ -3,13 +3,13 @@
     python3 make.py python examples/mup_lecture.py [--out DIR] [--data DIR]
 
 Section 2 of the lecture treats a linear network of width D with P inputs: W1 : D x P, W2 : D x D, W3 : 1 x D. The
-standard deviations are 1/sqrt(P), 1/sqrt(D), 1/D, and the rates are D/P, 1, 1/D. The section gives the norms of
+standard deviations are 1/sqrt(P), 1/sqrt(D), 1/D, and the rates are D/P, 1, 1/D. The section derives the norms of
 weights, features and their first updates.  Section 1 derives that kappa = |D^2 f| / |D f|^2 of two-layer networks is of
-order D^-1/2 in the (lazy) NTK scaling, and of order 1 in the mean-field scaling.  The other rows of the script are
-measured on images, for networks with two hidden tanh layers.  Features should move by the same amount at every width n
-in muP, and by O(n^-1/2) in the NTK parametrization.  In muP, the best rate for narrow networks should also suit wide
-ones.  We train f - f_0, because f_0 in muP falls as n^-1/2 and is comparable to y at n = 64.  If f itself is trained,
-features move 1.6 times as far at n = 64 as at n = 512.  If f - f_0 is trained, they move .9 times as far.
+order D^-1/2 in the (lazy) NTK scaling, and of order 1 in the mean-field scaling.  The other rows of the script's table
+are measured on images, for networks with two hidden tanh layers.  Features should move by the same amount at every
+width n in muP, and by O(n^-1/2) in the NTK parametrization.  In muP, the best rate for narrow networks should also suit
+wide ones.  We train f - f_0, because f_0 in muP falls as n^-1/2 and is comparable to y at n = 64.  If f itself is
+trained, features move 1.6 times as far at n = 64 as at n = 512.  If f - f_0 is trained, they move .9 times as far.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ NAMES = {"|W|": "|W{}|", "|dW|": "|dW{}|", "|h|": "|h{}|", "|dh|": "|dh{}|"}
 def linear(width: int, seed: int) -> dict[str, float]:
     """Return the norms of weights, features and their first updates in a linear network.
 
-    Also return |W| divided by the spectral edge of Gaussian matrices.
+    Also return each |W| divided by the spectral edge of a Gaussian matrix of its shape.
     """
     found, ratios = norms(width, 1, seed)
     return {name: float(v[0]) for name, v in found.items()} | {f"edge {i}": r for i, r in enumerate(ratios.values())}
 
 
 def lazy(rule: str, width: int, seed: int) -> dict[str, float]:
-    """Return kappa of a two-layer tanh network on four inputs in 16 dimensions."""
+    """Return kappa of a two-layer tanh network at initialisation on four inputs in 16 dimensions."""
     net = mn.Network(mn.zoo.mlp(1, width, 1, activation=mn.Tanh(), b_std=0.0), (16,), RULES[rule])
     x = np.random.default_rng([seed, 1]).standard_normal((4, 16))
     return {"kappa": kappa(net, net.init(np.random.default_rng(seed)), x, scales=ones(net)).kappa}
@@ -76,7 +76,7 @@ def moved(data: str, n_train: int, rule: str, width: int, seed: int) -> dict[str
 
 
 def losses(data: str, n_train: int, rule: str, width: int, seed: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Return the loss after STEPS steps of Adam at each rate, or the initial loss if it is lower or a seed diverged."""
+    """Return the loss after STEPS steps of Adam at each rate, or the initial loss if it is lower or a seed diverges."""
     train, _ = images(data, n_train, 1)
     x, y = train.standardise().one_hot()
     x = x.reshape(len(x), -1)
@@ -95,7 +95,7 @@ def losses(data: str, n_train: int, rule: str, width: int, seed: tuple[int, ...]
 
 
 def exponents(widths: tuple[int, ...], values: Any) -> Any:
-    """Fit a power of the width for each seed, and return the mean exponent with its interval.
+    """Fit a power of the width to each seed's values, and return the mean exponent with its interval.
 
     values : (widths, seeds).
     """
@@ -104,9 +104,9 @@ def exponents(widths: tuple[int, ...], values: Any) -> Any:
 
 
 def main(s: Setting, widths: tuple[int, ...], seeds: int, n_train: int = 128) -> Found:
-    """Return the exponents of the width for the norms, kappa and the movement of features.
+    """Return the exponents with which the norms, kappa and the movement of features scale with the width.
 
-    Also return the log ratio of the widest networks' losses at the best rate of the narrowest and at their own.
+    Also return the log ratio of the widest networks' losses at the narrowest networks' best rate and at their own.
     """
     of_width = {"width": widths, "seed": range(seeds)}
     runs = s.sweep(linear, of_width)

@@ -5,7 +5,7 @@
 Networks with two hidden layers in the parametrization `mn.MeanField()` learn four digits, one of them odd, by gradient
 descent and by Adam.  `an.feature_learning_limit` computes the limit by Monte Carlo over neurons.  The distance between
 the margin (the mean of y f) and its limit falls as n^(-1/2) for one network, and as 1/n for the mean over networks.
-The tangent kernels of the networks follow the tangent kernel of the limit.
+The tangent kernels of the networks approximate the tangent kernel of the limit throughout training.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def spec(phi: Any, n: int) -> mn.Sequential:
 
 
 def networks(phi: Any, by: Any, n: int, x: Host, y: Host, neurons: int) -> tuple[Host, Host]:
-    """Train about neurons / n networks, and return their margins (STEPS + 1, networks).
+    """Train about neurons / n networks, and return the margins, (STEPS + 1, networks).
 
     Also return the means of the diagonals of some of their tangent kernels.
     """
@@ -54,7 +54,7 @@ def exponent(widths: Host, distance: Host, error: Host) -> tuple[float, float]:
 
 
 def main(out: str | None = None, neurons: int = 150_000, samples: int = 80_000) -> dict[str, float]:
-    """Return the exponents of the distance from the limit, for one network and for the mean, with standard errors."""
+    """Return the exponents, with standard errors, of the distance from the limit for one network and for the mean."""
     x, y = mn.datasets.digits().pca(5).on_sphere().subset(4, np.random.default_rng(3)).parity()
     n, found, drawn = np.array(WIDTHS), dict[str, float](), {}
     for name, (phi, by) in CASES.items():

@@ -71,7 +71,7 @@ def page(results: dict[str, dict[str, Any]], docs: dict[str, str], again: dict[s
 
     results : {key: the result that `keep` wrote}.
     docs : {script: docstring}.
-    again : the result of `added`.
+    again : the result of `added`, or None.
     """
     results = {key: found for key, found in results.items() if found["data"] != "digits"}
     ruled = {key: found for key, found in results.items() if judged(found)}
@@ -105,7 +105,7 @@ def paper_pages(results: dict[str, dict[str, Any]], docs: dict[str, str]) -> dic
 
 
 def added(folder: Path) -> dict[str, Any]:
-    """Sum the counts in the files of the folder in which replicate.py writes one file for each result."""
+    """Sum the counts in the folder to which replicate.py writes one file for each result."""
     total: dict[str, Any] = {"results": 0, "numbers": 0, "beyond": 0, "verdicts": 0, "changed": 0, "flips": []}
     for path in sorted(folder.glob("*.json")):
         found = json.loads(path.read_text("utf-8"))["counts"]
@@ -158,7 +158,7 @@ def sections(groups: dict[str, dict[str, dict[str, Any]]], docs: dict[str, str])
 
 
 def largest(found: dict[str, Any]) -> float:
-    """Return the largest of the ratios of the paper's sizes to ours."""
+    """Return the largest ratio of a size in the paper to our size, or 1 if no sizes are known."""
     return max(found["factors"].values(), default=1.0)
 
 
@@ -203,5 +203,5 @@ def differing(results: dict[str, dict[str, Any]]) -> str:
 
 
 def cell(text: str) -> str:
-    """Escape text for a cell of a Markdown table."""
+    """Escape `text` for a cell of a Markdown table."""
     return " ".join(text.split()).replace("|", r"\|")

@@ -1,4 +1,4 @@
-"""Follow one hidden layer as a flow of particles: each neuron moves in the field that all neurons generate.
+"""Simulate a hidden layer as a flow of particles: each neuron moves in the field that all neurons generate.
 
     python3 make.py python examples/particle_flow.py [--out FILE.png]
 
@@ -18,7 +18,7 @@ Y = np.sin(2 * X[:, 1])
 
 
 def flow(particles: Any) -> Any:
-    """Return f at X initially and after each step, (STEPS + 1, ..., N).
+    """Return f(X) at initialisation and after each step, (STEPS + 1, ..., N).
 
     particles : (..., n, 3) initial values of w and a.
     """
@@ -32,7 +32,7 @@ def flow(particles: Any) -> Any:
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, neurons: int = 400_000) -> dict[str, float]:
-    """Return n |mean - limit| with its standard error, and sqrt(n) |one network - limit|, at the end for each n."""
+    """Return, for each n, the final n |mean - limit| with its standard error, and sqrt(n) |one network - limit|."""
     few, limit = (flow(MultivariateNormalQMC(np.zeros(3), seed=0).random(2**k))[-1] for k in (12, 14))
     found, rows = {"limit: 2^12 particles less 2^14": float(np.abs(few - limit).max())}, []
     for n in widths:

@@ -7,7 +7,7 @@ channels.  As in the paper, the linearisation is trained at the network's rate a
 learns better.  Runs of equal width and seed start from the same weights and use the same batches.  On the easy 8 x 8
 digits the gap narrows with width.  On the paper's photographs of snakes the gap hardly narrows.
 
-PyTorch's default initialisation divides the signal by about sqrt(6) in each of the eight layers.  The network then
+With PyTorch's default initialisation, each of the eight layers divides the signal by about sqrt(6).  The network then
 needs thousands of steps to leave its initial plateau, which takes too long on a laptop (15 epochs on 1,500 digits are
 not enough).  The weights therefore have variance 1 / fan-in, and the rates are 1/50 and 1/5 of the largest stable rate.
 
@@ -61,7 +61,7 @@ def alexnet(shape: tuple[int, ...], width: float) -> mn.Sequential:
 def train(
     data: str, n_train: int, n_test: int, epochs: int, width: float, kind: str, seed: tuple[int, ...]
 ) -> list[dict[str, Any]]:
-    """Train, and return each network's 0/1 test scores and training accuracy, and the first network's stable rate."""
+    """Train; return each network's test scores (0 or 1) and training accuracy, and the first network's stable rate."""
     parts = images(data, n_train, n_test)
     x, y, x_test, y_test = placed(*parts[0].standardise().one_hot(), *parts[1].standardise(fit=parts[0]).one_hot())
     net = mn.Network(alexnet(x.shape[1:], width), x.shape[1:], mn.PyTorch())

@@ -6,7 +6,7 @@ The script reruns all results that have verdicts and took at most M minutes on o
 docs/papers (e.g. lee_cnn-cifar10).  The cheapest results are rerun first, until at least K rows have been rerun.  Each
 result is computed again at the scale in table.PLAN, with seeds starting at S.  Two numbers are compared if both have an
 interval, written as ± half or (low to high).  If the intervals are valid, 95 % of the differences lie within the root
-of the sum of squares of the two half-widths.  Numbers from one script share networks, so the count of larger
+of the sum of squares of the two half-widths.  Numbers from one script share networks, so the number of larger
 differences varies more than a binomial count.  A verdict flips if "yes" becomes "no" or the reverse.  Counts are stored
 in docs/papers/replicated/KEY.json, and docs/papers/index.md shows the total.
 """
@@ -29,7 +29,7 @@ PLACE = PAGE.parent / "replicated"
 
 
 def intervals(text: str) -> list[tuple[float, float]]:
-    """Return (value, half) of each number with an interval, in the order of the text.
+    """Return (value, half-width) of each number with an interval, in the order of the text.
 
     >>> intervals("0.98 ± 0.03, b = -0.5 (-0.7 to -0.4) (x2)")
     [(0.98, 0.03), (-0.5, 0.15)]
@@ -58,7 +58,7 @@ def compared(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> dict[
 
 
 def main() -> None:
-    """Rerun the results, compare them, store the counts, and print the total."""
+    """Rerun the results, compare them with the stored ones, store the counts, and print the total."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("keys", nargs="*", metavar="KEY", help="results of docs/papers, without .json (all)")
     parser.add_argument("--rows", type=int, default=1000, metavar="K", help="rows that are enough")

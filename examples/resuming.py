@@ -1,4 +1,4 @@
-"""Resume killed training runs, with all their seeds, from the last snapshot.
+"""Resume killed training runs of one or several seeds from the last snapshot.
 
 A sweep records only complete runs of `work`, so a killed run would restart from its beginning.  For runs that take
 hours, `fit` therefore saves its state in the folder that `unfinished` yields.  `collected` saves the latest snapshot of
@@ -47,8 +47,8 @@ def same_work(work: Callable[..., Any], record: Path) -> None:
 def unfinished(*arguments: Any) -> Iterator[Path | None]:
     """Yield a folder for a run with these arguments (None if PLACE is unset), and remove it once the run has ended.
 
-    Pass the folder to `fit` as checkpoint=. If the process that started this run was killed or gave up, but one of its
-    workers still computes the run, wait for that worker.
+    Pass the folder to `fit` as checkpoint=. If the process that started this run has ended, but one of its workers
+    still computes the run, wait for that worker.
     """
     if not (place := os.environ.get(PLACE)):
         yield None
@@ -76,8 +76,8 @@ def collected(
 ) -> list[Any]:
     """Return read(snapshot) for all snapshots of run(resume), in order.
 
-    run : a function of resume=, such as `mn.train` or `mn.flow` with all other arguments given.
-    read : a function that returns arrays, numbers or text.
+    run : a function of the argument resume, such as `mn.train` or `mn.flow` with all other arguments given.
+    read : a function of a snapshot that returns arrays, numbers or strings.
     theta0 : an array (NumPy or CuPy) that determines the library in which the state is restored.
     """
     with unfinished(*arguments) as folder:

@@ -42,10 +42,10 @@ class Setting:
 
     name : the script's name.
     out : the folder for results, or None.
-    data : "digits" (inside the package), "mnist" or "cifar10".
+    data : "digits" (shipped with the package), "mnist" or "cifar10".
     part : (i, n) to compute only part i (from 0) of n parts of the runs, as in job arrays.
     workers : the number of processes; 1 means only this process.
-    first_seed : the number added to the axes "seed" and "repeat", so that other networks are drawn.
+    first_seed : the number added to all values of "seed" and "repeat", so that other networks are drawn.
     sizes : the arguments of main in this run.
     papers : the arguments of main at the paper's size.
     """
@@ -68,7 +68,7 @@ class Setting:
 
     @property
     def factors(self) -> dict[str, float]:
-        """Return {kind in `SIZE`: ratio of the paper's size to ours}, for the kinds for which both sizes are known."""
+        """Return {kind in `SIZE`: ratio of the paper's size to ours} for the kinds whose sizes are both known."""
         found: dict[str, float] = {}
         for name, keys in SIZE.items():
             for key in keys:
@@ -88,7 +88,7 @@ class Setting:
     ) -> mn.Table:
         """Run `mn.sweep` of work(**fixed, **point) over the grid, and record the runs in this script's store.
 
-        Raise SystemExit if any runs are missing, for example those of other parts.
+        Raise SystemExit if any runs are missing, for example those of the other parts.
         """
         moved = {name: [v + self.first_seed for v in grid[name]] for name in ("seed", "repeat") if name in grid}
         axes = {name: [value] for name, value in fixed.items()} | dict(grid) | moved
@@ -123,7 +123,7 @@ def _die_with_stdin() -> None:
 
 
 def flags(name: str, asked: Sequence[Parameter]) -> list[str]:
-    """Return --name and, if it differs, the common flag for the same size: --widths, --n-train, --steps or --seeds.
+    """Return --name and, if it differs, the common flag for this size: --widths, --n-train, --steps or --seeds.
 
     >>> flags("members", []), flags("n_train", [])
     (['--members', '--seeds'], ['--n-train'])
@@ -134,7 +134,7 @@ def flags(name: str, asked: Sequence[Parameter]) -> list[str]:
 
 
 def kind_of(name: str, hint: Any) -> dict[str, Any]:
-    """Return the keywords of `add_argument` for a parameter of `main` whose type `hint` is a number or a tuple."""
+    """Return the keywords of `add_argument` for a parameter of `main` whose type `hint` is int, float or a tuple."""
     if type(None) in get_args(hint):
         hint = get_args(hint)[0]
     read = next((kind for kind in (int, float) if kind in (hint, *get_args(hint))), str)

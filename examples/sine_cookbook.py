@@ -1,4 +1,4 @@
-"""Reproduce the cookbook of neural-tangents: two posteriors and trained networks for five noisy points of a sine.
+"""Reproduce the cookbook of neural-tangents: fit five noisy points of a sine by two posteriors and trained networks.
 
     python3 make.py python examples/sine_cookbook.py [--out FILE.png]
 
@@ -41,7 +41,7 @@ def spec(width: int) -> mn.Sequential:
 
 
 def main(out: str | None = None, width: int = 128, networks: int = 60, steps: int = 300) -> dict[str, float]:
-    """Return the largest differences from neural-tangents, and the deviations of the trained networks from theory."""
+    """Return the largest differences from neural-tangents, and how far the trained networks deviate from theory."""
     x, y, x_test = X[:, None], Y[:, None], np.linspace(-np.pi, np.pi, 50)[:, None]
     kernel, found, bands = an.kernel(spec(width)), dict[str, float](), dict[str, tuple[Array, Array]]()
     for kind, theirs in THEIRS.items():

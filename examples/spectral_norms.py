@@ -27,7 +27,7 @@ THEORY = {
 
 
 def norms(D: int, networks: int, seed: int = 0) -> tuple[dict[str, Any], dict[str, float]]:
-    """Return {name: values, (networks,)} for the norms in the table, and {tensor: mean of |W| / edge}."""
+    """Return {name: values (networks,)} for the norms in the table, and {tensor: mean |W| / edge}."""
     rng = np.random.default_rng([seed, D])
     net = mn.Network(mn.Sequential(mn.Dense(D), mn.Dense(D), mn.Dense(1)), (P,), mn.SpectralMuP())
     theta = net.init(rng, ensemble=networks, dtype=np.float32)
@@ -45,7 +45,7 @@ def norms(D: int, networks: int, seed: int = 0) -> tuple[dict[str, Any], dict[st
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, networks: int = 20) -> dict[str, float]:
-    """Return {norm: exponent in D}, their 95 % half-widths, and the largest deviation from the edge at D >= 512."""
+    """Return {norm: exponent in D}, 95 % half-widths, and the largest relative deviation from the edge at D >= 512."""
     measured = [norms(D, networks) for D in widths]
     fits, results = {}, dict[str, float]()
     # |W1| grows as sqrt(D) + sqrt(P), which is close to sqrt(D) only for D >> P

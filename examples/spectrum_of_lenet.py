@@ -51,13 +51,13 @@ def spectrum(data: str, n: int, shift: int, width: int, seed: int) -> dict[str, 
 
 
 def effective_rank(sigma: np.ndarray[Any, Any]) -> float:
-    """Return exp of the entropy of sigma / sum sigma."""
+    """Return the exponential of the entropy of sigma / sum sigma."""
     p = sigma[sigma > 0] / sigma.sum()
     return float(np.exp(-np.sum(p * np.log(p))))
 
 
 def main(s: Setting, widths: tuple[int, ...], n: int = 200, seeds: int = 3, whole: int = 0) -> Found:
-    """Return the effective ranks of J and J J' at each width, for plain and shifted images.
+    """Return the effective ranks of J and J J' at each width, for unshifted and shifted images.
 
     Also return quantiles of the singular values.
     """

@@ -47,7 +47,7 @@ PAGE = EXAMPLES.parent / "docs" / "papers" / "index.md"
 
 
 def keep(name: str, kind: str, out: Path) -> None:
-    """Copy the rows, the time and the figure of one result from the folder `out` to docs/papers."""
+    """Copy the rows, the run time and the figure of one result from the folder `out` to docs/papers."""
     key = name if kind == "digits" else f"{name}-{kind}"
     found = json.loads((out / f"{key}.json").read_text("utf-8"))
     spent = json.loads((out / f"{key}.time.json").read_text("utf-8"))
@@ -80,7 +80,7 @@ def kept_pages() -> dict[Path, str]:
 
 
 def main() -> None:
-    """Run the scripts, and rewrite the pages after each script, so that an interruption loses little."""
+    """Run the scripts, and rewrite the pages after each one, so that an interruption loses one result at most."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="scripts, without .py (all)")
     parser.add_argument("--out", default="examples-out", metavar="DIR", help="folder for runs, figures and numbers")

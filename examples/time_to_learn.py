@@ -11,7 +11,7 @@ lambda/dt ~ lambda^L / s.  lambda would diverge at a time s tau, tau ~ 1: lambda
 lambda^(L+1) is of order one a little earlier, at t1 = s (tau - O(s^((L-1)/(L+1)))).  The slope of log t1 against log s
 is therefore below 1.  If s is ten times smaller, 1 - slope falls by a factor of 10^(1/3) = 2.15 for L = 2 and 10^(2/3)
 = 4.6 for L = 5.  We fit the exponent of s for each seed and decade, and the exponent of h at fixed s.  The weights grow
-early, while the outputs barely move, so the early flow takes steps of .2 % of t.
+early, while the outputs barely move, so the flow initially takes steps of .2 % of t.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def learned(
 
 
 def main(s: Setting, widths: tuple[int, ...], scales: tuple[float, ...], seeds: int, n_train: int) -> Found:
-    """Return the exponents of s for t1 and t2 and of h for t1, and plot the loss against time."""
+    """Return the exponents of t1 and t2 in s and of t1 in h, and plot the loss against time."""
     middle, at = widths[len(widths) // 2], np.array(scales)
     grid: dict[str, Any] = {"depth": DEPTHS, "width": widths, "s": scales, "seed": range(seeds)}
     fixed: dict[str, Any] = {"data": s.data, "n_train": n_train}

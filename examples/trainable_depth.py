@@ -4,12 +4,12 @@
 
 Networks in the ordered phase, in which the outputs for different inputs converge as e^(-depth / xi) (`analytic.phase`),
 learn 150 digits in 150 steps.  We fix b_std^2 = .05, so that w_std determines xi.  The trainable depth, at which half
-the digits are learned, is interpolated.  Intervals use Student's t.
+the digits are learned, is interpolated.  The intervals over networks use Student's t.
 
-Width, rate, steps and depths were chosen with other seeds.  Seed 1 was run once, after the following predictions were
-written down (Schoenholz, Gilmer, Ganguli and Sohl-Dickstein 2017).  (1) The mean of depth / xi over all settings is 6
-+- 1.5.  (2) For each activation, doubling xi multiplies the number of trainable layers by at least 1.2.  (3) At a depth
-of 12 times the smaller xi, the training accuracy is higher by at least .2 at the edge of chaos.
+Width, rate, number of steps and depths were chosen with other seeds.  Seed 1 was run once, after the following
+predictions were written down (Schoenholz, Gilmer, Ganguli and Sohl-Dickstein 2017).  (1) The mean of depth / xi over
+all settings is 6 +- 1.5.  (2) For each activation, doubling xi multiplies the number of trainable layers by at least
+1.2.  (3) At a depth of 12 times the smaller xi, the training accuracy is higher by at least .2 at the edge of chaos.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def main(
     out: str | None = None, activations: tuple[Any, ...] = ACTIVATIONS, scales: tuple[float, ...] = SCALES,
     width: int = 64, networks: int = 5, steps: int = 150, seed: int = 0,
 ) -> dict[str, float]:  # fmt: skip
-    """Return trainable depths in layers and in units of xi, 95 % half-widths, and gains at the edge of chaos."""
+    """Return trainable depths in layers and in units of xi, their 95 % half-widths, and gains at the edge of chaos."""
     from scipy.stats import t as student
 
     found, curves = dict[str, float](), {}

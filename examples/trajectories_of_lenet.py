@@ -3,7 +3,7 @@
     python3 make.py python examples/trajectories_of_lenet.py [--out DIR] [--data DIR]
 
 The paper finds that single outputs of the two models follow different paths, and that statistics of the outputs become
-more similar with width.  We compare the outputs for the right class, whose target is 1, on test images after each
+more similar with width.  We compare the outputs for the correct class, whose target is 1, on test images after each
 epoch.  Both models start from the same weights and use the same mini-batches, with the rates and the loss of
 lenet_and_its_linearisation.py.  With the mean m and the standard deviation s over images, we define two distances:
 
@@ -44,7 +44,7 @@ def apart(f: Any, lin: Any) -> dict[str, float]:
 def trained(
     data: str, n_train: int, n_test: int, epochs: int, width: int, seed: tuple[int, ...]
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Return both distances for each seed, and m and s of both models' outputs after each epoch."""
+    """Return, for each seed, both distances, and m and s of both models' outputs after each epoch."""
     train, test = images(data, n_train, n_test)
     (x, y), (x_test, y_test) = placed(*train.standardise().one_hot()), test.standardise(fit=train).one_hot()
     net = mn.Network(lenet(x.shape[1:], width), x.shape[1:], mn.PyTorch())

@@ -1,9 +1,9 @@
 """Decide whether measured numbers agree with a paper, by two one-sided tests with fixed margins.
 
 A row "agrees" only if the whole interval of each number lies inside the paper's range plus a margin.  A row "differs"
-if an interval lies outside this range, and is otherwise undecided.  If a number differs from the paper's by less than
-the margin, more networks narrow its interval until the row agrees.  Without a margin, more networks would make the row
-differ, because no number at finite width equals the paper's exactly.
+if a whole interval lies outside this range; otherwise it is undecided.  If a number differs from the paper's by less
+than the margin, more networks narrow its interval until the row agrees.  Without a margin, more networks would make the
+row differ, because no number at finite width equals the paper's exactly.
 
     kind of number          margin          why
     exponent                .1              A relative correction c / n to a power law shifts the exponent fitted over
@@ -16,8 +16,8 @@ differ, because no number at finite width equals the paper's exactly.
     order (larger, falls)   none            The paper gives only a direction.
     much smaller            a half          The paper gives only a word, which means a factor of at least 2.
 
-If a row has several numbers, Holm's rule sets the level of each test, so that at most 5 % of rows get a wrong verdict.
-The margins were fixed before the runs to which they are applied, and these runs use new networks.
+If a row has several numbers, Holm's rule sets the level of each test, so that at most 5 % of rows receive a wrong
+verdict. The margins were fixed before the runs to which they are applied, and these runs use new networks.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class Claim(NamedTuple):
 
     @property
     def more(self) -> float:
-        """Return the factor by which the number of seeds must grow for a decision, if all means stay the same.
+        """Return the factor by which the number of seeds must grow for a verdict, if all means stay the same.
 
         The size of the factor is (a / b)^2, where `a` standard errors are needed and `b` standard errors separate the
         mean from the margin.
 
-        If the factor is negative, a mean lies outside the range, and more seeds would decide against the paper. The
+        A negative factor means that a mean lies outside the range, so more seeds would decide against the paper. The
         factor is infinite if a mean is on the margin, and NaN for an unfinished run.
 
         >>> v = Measured(1.05, 0.05, df=1000)           # two standard errors from the margin, which it takes
@@ -146,7 +146,7 @@ def below(values: Iterable[Measured], bound: float = 0.0) -> Claim:
 
 
 def at_most(values: Iterable[Measured], power: float) -> Claim:
-    """Claim that each exponent is at most `power` plus the margin of exponents.
+    """Claim that each exponent is at most `power` plus the margin for exponents.
 
     >>> wide, right = Measured(-0.34, 0.17, df=8), Measured(-0.6, 0.1, df=8)
     >>> at_most([wide], -0.5).agrees, at_most([right], -0.5).agrees, at_most([right], -0.5).rule
@@ -166,7 +166,7 @@ def one_of(claim: Claim) -> Claim:
 
 
 def percent_of(claim: Claim) -> Claim:
-    """Return the claim with its rule in per cent or points, for numbers shown in these units.
+    """Return the claim with its rule in per cent or percentage points, for numbers shown in these units.
 
     >>> percent_of(near([Measured(0.01, 0.005, df=3)], 0, POINTS)).rule
     'within 2 of 0'
@@ -175,7 +175,7 @@ def percent_of(claim: Claim) -> Claim:
 
 
 def sure(holds: bool, rule: str) -> Claim:
-    """Claim a fact without random error, such as a count, a limit, or numbers that are equal up to rounding.
+    """Claim a fact without random error, such as a count, a limit, or the equality of numbers up to rounding.
 
     >>> sure(1e-15 < 1e-10, "< 1e-10").agrees
     True

@@ -1,4 +1,4 @@
-"""Reproduce a notebook of neural-tangents that trains a network and its initial linearisation on the same batches.
+"""Reproduce a notebook of neural-tangents that trains a network and its linearisation on the same batches.
 
     python3 make.py python examples/weight_space_linearisation.py [--data DIR] [--out FILE.png]
 
@@ -33,7 +33,7 @@ def examples(data: str | None) -> tuple[Array, Array]:
 
 
 def main(out: str | None = None, data: str | None = None, width: int = 512, epochs: int = 5) -> dict[str, float]:
-    """Return both models' losses per output on seven batches, and the ratio of their mean losses in the last steps."""
+    """Return both models' losses per output at seven steps, and the ratio of their mean losses in the last steps."""
     x, y = examples(data)
     size = 128 if data else 32
     spec = mn.Sequential(mn.Dense(width, b_std=0.05), mn.Erf(), mn.Dense(10, b_std=0.05))

@@ -61,7 +61,7 @@ class Window:
         self.gram: mn.Array | None = None
 
     def product(self, u: mn.Array, often: bool = True) -> mn.Array:
-        """Return J J' u. If J J' is small and is used often, store it as a Gram matrix."""
+        """Return J J' u. If J J' is small and used often, store it as a Gram matrix."""
         if self.gram is None and often and u.size <= ROWS:
             self.gram = self.J.gram().reshape((u.size, u.size))
         return self.J.jvp(self.J.vjp(u)) if self.gram is None else (self.gram @ u.reshape(-1)).reshape(u.shape)
@@ -118,7 +118,7 @@ def along_the_path(
 ) -> dict[str, Any]:
     """Return the curvatures along gradient descent at rate `low`, and the longest window for each rate `low` 2^r.
 
-    The longest window is the largest 2^k up to LONGEST that lowers the loss from all points of the path, or 0.
+    The longest window is the largest 2^k up to LONGEST steps that lowers the loss from every point of the path, or 0.
     """
     net, theta, (x, y, *_) = problem(data, min(n_train, 200), channels, seed)
     steps = ceil(t / low)
@@ -144,7 +144,7 @@ def along_the_path(
 
 
 def beside_it(data: str, n_train: int, channels: int, t: float, lr: float, seed: int) -> dict[str, Any]:
-    """Return the test accuracy of SGD, and the mean test accuracies of two relinearisation rules during training.
+    """Return SGD's final test accuracy, and test accuracies of two relinearisation rules, averaged over training.
 
     One rule is adaptive. The other has a fixed K and about the same number of windows.
     """
