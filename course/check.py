@@ -1,4 +1,4 @@
-"""Grade the whole course (all solutions, starters, right and wrong submissions), and print a table.
+"""Grade the whole course (all solutions, starters, correct and wrong submissions), and print a table.
 
     python3 make.py course release OUT          the course for students, without solutions: see build.py
     python3 make.py course class HW FOLDER      grades a class into one table: see classroom.py

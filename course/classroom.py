@@ -56,7 +56,7 @@ def _kinds(node: ast.AST) -> Iterator[str]:
 
 
 def alike(text: str, other: str, given: str = "") -> float:
-    """Return the fraction of the shorter script's fingerprints that the other script shares. `given` code is ignored.
+    """Return the fraction of the shorter script's fingerprints that the other shares. Code in `given` is ignored.
 
     >>> a = "def f(x, y): return (x + y) * x - y / (x * 2 + 1)"
     >>> alike(a, "def g(a, b): return (a + b) * a - b / (a * 3 + 1)")
@@ -99,7 +99,7 @@ def pairs(assignment: Assignment, folder: Path, least: float) -> list[tuple[floa
 
 
 def graded(assignment: Assignment, place: Path, seed: str) -> list[object]:
-    """Return [points, points of each exercise ..., a remark, the sandbox].
+    """Return [points, points of each exercise ..., a remark, a description of the sandbox].
 
     A hand-in that cannot be graded gets 0 points, and the remark gives the reason.
     """

@@ -1,4 +1,4 @@
-"""Make the experiment's data: three noisy classes in the plane, and a network with 16 hidden units."""
+"""Generate the experiment's data: three noisy classes in the plane, and a network with 16 hidden units."""
 
 import numpy as np
 

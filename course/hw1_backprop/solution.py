@@ -71,7 +71,7 @@ def targets(z, labels):
 
 # END SOLUTION
 def cross_entropy(z, labels):
-    """Map logits z (N, C) and labels (N,) in 0..C-1 to the loss, a NumPy number of z's dtype, and a cache."""
+    """Map logits z (N, C) and labels (N,) in 0..C-1 to the loss, a NumPy scalar of z's dtype, and a cache."""
     # BEGIN SOLUTION
     each = -(targets(z, labels) * log_softmax(z)).sum(axis=1)
     return each.mean() if LOSS == "mean" else each.sum(), (z, labels)

@@ -1,4 +1,4 @@
-"""Make the experiment's data: one random image of 6 x 6 pixels and 3 channels."""
+"""Generate the experiment's data: one random image of 6 x 6 pixels and 3 channels."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Make the experiment's data: 256 inputs around a circle."""
+"""Generate the experiment's data: 256 inputs around a circle."""
 
 import numpy as np
 

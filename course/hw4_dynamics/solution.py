@@ -14,18 +14,18 @@ LOST = 1e-10  # fraction of the largest eigenvalue; smaller eigenvalues count as
 
 
 def divisor(N):
-    """Return the divisor in the loss of N examples."""
+    """Return the divisor in the loss over N examples."""
     return (N if LOSS == "mean" else 1) / WEIGHT
 
 
 def eigen(K):
-    """Return eigenvalues over the loss's divisor, set to 0 if they are only rounding errors, and eigenvectors."""
+    """Return the eigenvalues over the loss's divisor, with rounding errors set to 0, and the eigenvectors."""
     lam, V = np.linalg.eigh(K)
     return np.where(lam > LOST * lam[-1], lam, 0.0) / divisor(len(K)), V
 
 
 def rows(K_test):
-    """Return K_test as (M, N)."""
+    """Return K_test in the layout (M, N)."""
     return K_test if LAYOUT == "test_first" else K_test.T
 
 
@@ -54,7 +54,7 @@ def step(K, f, y, lr):
 
 
 def flow(K, y, t, f0):
-    """Return outputs (N, C) of gradient flow at time t, 0 <= t <= inf, from f0 (N, C)."""
+    """Return the outputs (N, C) of gradient flow at time t, 0 <= t <= inf, starting from f0 (N, C)."""
     # BEGIN SOLUTION
     return f0 + K @ (matrix(K, t) @ (y - f0))
     # END SOLUTION
@@ -68,7 +68,7 @@ def max_learning_rate(K):
 
 
 def descent(K, y, lr, steps, f0):
-    """Return outputs (N, C) after a whole number of gradient descent steps; raise ValueError if they would diverge."""
+    """Return outputs (N, C) after `steps` gradient descent steps from f0; raise ValueError if they would diverge."""
     # BEGIN SOLUTION
     if lr > max_learning_rate(K):
         raise ValueError(f"lr = {lr:g} diverges: it has to stay below {max_learning_rate(K):g}")

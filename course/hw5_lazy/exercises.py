@@ -1,6 +1,6 @@
 """Define the exercises of assignment 5, with networks from minintk and closed forms from analytic.
 
-The exponents in the width and in alpha are measured with the submission's own functions. `minintk.grade.exponent` adds
+The exponents of the width and of alpha are measured with the submission's own functions. `minintk.grade.exponent` adds
 seeds until the interval excludes one of the candidates, so no tolerance has to be chosen.
 """
 
@@ -43,7 +43,7 @@ def vector(W: Array, a: Array) -> Array:
 
 
 def rate(lr: float, N: int, variant: Variant) -> float:
-    """Return the number that multiplies J' (f - y) in a step of gradient descent."""
+    """Return the factor that multiplies J' (f - y) in a step of gradient descent."""
     return lr / N if variant["loss"] == "mean" else lr
 
 
@@ -64,7 +64,7 @@ def distance(f: Array, g: Array, variant: Variant) -> Array:
 
 
 def deviations(x: Array, y: Array, W: Array, a: Array, lr: float, steps: int, variant: Variant) -> Array:
-    """Return the largest distance in training between each network and its linearisation, () or (E,)."""
+    """Return the largest distance during training between each network and its linearisation, () or (E,)."""
     net, theta, step = network(W.shape, variant), vector(W, a), rate(lr, len(y), variant)
     own = descend(mn.Linearized(net, theta), theta, x, y, step, steps)
     return distance(descend(net, theta, x, y, step, steps), own, variant)
@@ -74,7 +74,7 @@ def measured(
     x: Array, y: Array, widths: Sequence[int], seeds: int, lr: float, steps: int, seed: int, variant: Variant,
     *, same: bool = False,
 ) -> Array:  # fmt: skip
-    """Return deviations (K, seeds) of networks drawn by the handout's `draw`.
+    """Return the deviations (K, seeds) of networks, drawn as the handout's `draw` draws them.
 
     same : True to use the same seeds at all widths.
     """
@@ -88,19 +88,19 @@ def measured(
 
 
 def line(log_n: Array, log_v: Array, confidence: float) -> tuple[float, float, float]:
-    """Fit a line with SciPy, and return (slope, low, high)."""
+    """Fit a line with SciPy; return the slope and the ends of its interval, (slope, low, high)."""
     found = linregress(log_n, log_v)
     reach = float(student_t.ppf((1 + confidence) / 2, len(log_n) - 2) * found.stderr)
     return float(found.slope), float(found.slope - reach), float(found.slope + reach)
 
 
 def fitted(widths: Sequence[int], values: Array, confidence: float) -> tuple[float, float, float]:
-    """Fit a power n^b to values (K, S), and return (b, low, high)."""
+    """Fit A n^b to values (K, S); return b and the ends of its interval, (b, low, high)."""
     return line(np.repeat(np.log(widths), values.shape[1]), np.log(values).ravel(), confidence)
 
 
 def decided(low: float, high: float, theory: float, against: float) -> str:
-    """Return "pass", "fail" or "undecided"."""
+    """Return "pass", "fail" or "undecided", by the rule of the handout's `verdict`."""
     half = abs(theory - against) / 2
     inside = (theory - half < low) + (high < theory + half)
     outside = high < theory - half or low > theory + half
@@ -228,7 +228,7 @@ def centred(rng: np.random.Generator, variant: Variant) -> Iterator[Case]:
 
 
 def learnt(rng: np.random.Generator, variant: Variant) -> tuple[str, tuple[Any, ...]]:
-    """Return a training run on one example, at whose end both the network and its linearisation fit the example.
+    """Return a training run on one example, which both the network and its linearisation fit at the end.
 
     Their outputs differ most during training, and agree at the end.
     """

@@ -1,7 +1,7 @@
 """Define the exercises of assignment 6, with `mn.ABC` and `mn.coordinate_check`.
 
-A table is judged by its effect. The initial sizes are tested with the right rates for them, and the rates with the
-right initial sizes, so that each mistake costs only its own exercise.  The norms |W| and |dW| identify the wrong
+A table is judged by its effect. The initial sizes are tested with the correct rates for them, and the rates with the
+correct initial sizes, so that each mistake costs only its own exercise.  The norms |W| and |dW| identify the wrong
 tensors, as in `minintk.coordinate_check(...).blame`.
 """
 
@@ -60,12 +60,12 @@ def plain(variant: Variant) -> tuple[Triple, Triple]:
 
 
 def shift(variant: Variant) -> int:
-    """Return k, where c becomes c - k s if a becomes a + s."""
+    """Return k such that replacing a by a + s requires replacing c by c - k s."""
     return 2 if variant["optimizer"] == "sgd" else 1
 
 
 def as_table(a: Sequence[float], b: Sequence[float], c: Sequence[float]) -> dict[str, tuple[float, float, float]]:
-    """Return {"input": (a, b, c), ...}."""
+    """Return the table {"input": (a, b, c), ...}."""
     return {place: (float(p), float(q), float(r)) for place, p, q, r in zip(PLACES, a, b, c, strict=True)}
 
 
@@ -76,7 +76,7 @@ def parametrization(table: Table, variant: Variant) -> mn.ABC:
 
 
 def network(d: int, n: int, C: int, table: Table, variant: Variant) -> mn.Network:
-    """Build the network d -> n -> n -> C, with gain times tanh and without biases."""
+    """Build the network d -> n -> n -> C, with the activation gain * tanh and without biases."""
     return mn.Network(spec(n, C, variant["gain"]), (d,), parametrization(table, variant))
 
 
@@ -87,19 +87,19 @@ def spec(n: int, C: int, gain: float = 1.0) -> mn.Sequential:
 
 
 def deviations(d: int, n: int, C: int, table: Table, variant: Variant) -> list[float]:
-    """Return minintk's standard deviations of the three tensors."""
+    """Return the standard deviations that minintk gives the three weight tensors."""
     layout = network(d, n, C, table, variant).layout
     return [float(tensor.row.std) for tensor in layout.tensors]
 
 
 def drawn(seed: int, n: int, s: int, d: int, C: int) -> list[Array]:
-    """Draw the normal numbers of one network as the handout's `draw` does."""
+    """Draw the normal random numbers of one network as the handout's `draw` does."""
     rng = np.random.default_rng([seed, n, s])
     return [rng.standard_normal(shape) for shape in ((d, n), (n, n), (n, C))]
 
 
 def vector(net: mn.Network, weights: Sequence[Array]) -> Array:
-    """Return theta for three arrays, or for three stacks of E arrays."""
+    """Join three weight arrays into theta (P,), or three stacks of E arrays into theta (E, P)."""
     return np.concatenate([W.reshape(*W.shape[:-2], -1) for W in weights], axis=-1)
 
 
@@ -128,7 +128,7 @@ def moved(net: mn.Network, theta: Array, x: Array, y: Array, lr: float, variant:
 
 
 def layers(net: mn.Network, theta: Array, x: Array) -> list[Array]:
-    """Return [h1, h2, f]."""
+    """Return the outputs of the three layers, [h1, h2, f]."""
     return [net.layer_outputs(theta, x)[at] for at in (0, 2, 4)]
 
 
@@ -140,7 +140,7 @@ def size(h: Array, variant: Variant) -> Array:
 def sized(
     net: mn.Network, theta: Array, x: Array, y: Array, lr: float, steps: int, variant: Variant
 ) -> tuple[Array, dict[str, Array]]:
-    """Return (sizes (2, 3, [E]), {mistake: wrong sizes})."""
+    """Return the sizes (2, 3, [E]) after training, and {description of a mistake: sizes with this mistake}."""
     start = last = layers(net, theta, x)
     end = start
     for _ in range(steps):
@@ -373,7 +373,7 @@ def coordinate_check(rng: np.random.Generator, variant: Variant) -> Iterator[Cas
 
 
 def slope(widths: Sequence[int], values: Array) -> Array:
-    """Return the slopes of values (K, ...) with respect to log n."""
+    """Return the least-squares slopes of values (K, ...) against log n."""
     n = np.log(np.array(widths, dtype=float))
     n -= n.mean()
     return np.tensordot(n, values, 1) / (n @ n)

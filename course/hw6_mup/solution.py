@@ -16,7 +16,7 @@ SIGMA = {"input": 1.0, "hidden": 1.0, "output": 0.1}
 
 
 def draw(seed, n, s, d, C):
-    """Draw network number s of width n, d inputs, C outputs: three arrays (d, n), (n, n), (n, C) from N(0, 1)."""
+    """Draw network number s with width n, d inputs, C outputs: three arrays (d, n), (n, n), (n, C) from N(0, 1)."""
     rng = np.random.default_rng([seed, n, s])
     return [rng.standard_normal(shape) for shape in ((d, n), (n, n), (n, C))]
 

@@ -1,4 +1,4 @@
-"""Compute one example and one number at a time, as the formulas are written."""
+"""Compute one example and one entry at a time, as the formulas are written."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Use one eigenvector at a time, and compute one output at a time."""
+"""Process one eigenvector and one output at a time."""
 
 import math
 
@@ -11,7 +11,7 @@ def per(K):
 
 
 def pairs(K):
-    """Yield (rate, eigenvector), with rates that are 0 up to rounding set to 0."""
+    """Yield (rate, eigenvector); rates that are 0 up to rounding are set to exactly 0."""
     lam, V = np.linalg.eigh(K)
     for i in range(len(lam)):
         yield (float(lam[i]) if lam[i] > 1e-10 * lam[-1] else 0.0), V[:, i]
@@ -51,7 +51,7 @@ def descent(K, y, lr, steps, f0):
 
 
 def coefficients(K, r, t):
-    """Return the coefficients a_t of one output, with r in place of y - f0."""
+    """Return the coefficients a_t of one output, for which r = y - f0."""
     a = np.zeros(len(r))
     for lam, v in pairs(K):
         if lam > 0:
@@ -102,7 +102,7 @@ def ensemble_mean(K, K_test, Theta, Theta_test, y, t):
 
 
 def ensemble_cov(K, K_test, K_prior, Theta, Theta_test, t):
-    """Compute covariances of the random part of f_t(x), which is f_0(x) - sum_n A_n f_0(x_n)."""
+    """Return the covariance of the random part of f_t(x), which is f_0(x) - sum_n A_n f_0(x_n)."""
     used, test = (Theta, Theta_test) if trained == "all" else (K, K_test)
     M, N = count(K_test), len(K)
     A = [coefficients(used, row(test, m), t) for m in range(M)]

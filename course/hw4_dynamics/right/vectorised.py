@@ -69,7 +69,7 @@ def ensemble_mean(K, K_test, Theta, Theta_test, y, t):
 
 
 def ensemble_cov(K, K_test, K_prior, Theta, Theta_test, t):
-    """Return B C B' with B = (I, -A). C is the covariance of f0 on all inputs, with the test inputs first."""
+    """Return the covariance B C B' with B = (I, -A). C is the covariance of f0 on all inputs, the test inputs first."""
     k = laid(K_test)
     every = np.block([[K_prior, k], [k.T, K]])
     map_ = np.hstack([np.eye(len(k)), -start(K, K_test, Theta, Theta_test, t)])

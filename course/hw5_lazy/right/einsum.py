@@ -1,4 +1,4 @@
-"""Write every sum as an einsum; fit the line through the logarithms by the pseudo-inverse."""
+"""Write every sum as an einsum; fit the line through the logarithms with the pseudo-inverse."""
 
 import numpy as np
 from scipy.special import erf, stdtrit
@@ -43,7 +43,7 @@ def tangent_kernel(x, W, a):
 
 
 def descend(f, gradient, y, point, rate, steps):
-    """Return the outputs f(W, a) before the first and after each step of descent on the sum loss, at rate `rate`."""
+    """Return f(W, a) before the first and after each step of gradient descent on the sum loss, at the rate `rate`."""
     W, a = point
     found = [f(W, a)]
     for _ in range(steps):

@@ -1,4 +1,4 @@
-"""Compute one example at a time, with every formula as it is written in the handout."""
+"""Process one example at a time, with every formula as it is written in the handout."""
 
 import math
 
@@ -24,7 +24,7 @@ def outputs(x, W, a):
 
 
 def gradient(row, W, a):
-    """Return df/dW and df/da of one example."""
+    """Return df/dW and df/da for one example."""
     d, n = W.shape
     z = row @ W / math.sqrt(d)
     return np.outer(row, slope(z) * a) / math.sqrt(d * n), phi(z) / math.sqrt(n)

@@ -1,4 +1,4 @@
-"""Use one vector of all parameters, the Jacobian as a matrix, and linearised descent in function space."""
+"""Put all parameters into one vector, form the Jacobian as a matrix, and train the linearisation in function space."""
 
 import numpy as np
 from scipy import special, stats

@@ -1,4 +1,4 @@
-"""Write most sums as einsums, and build the table by shifts of the table with a = 0."""
+"""Write most sums as einsums, and build the table by shifting the table with a = 0."""
 
 import numpy as np
 from variant import convention, optimizer, size

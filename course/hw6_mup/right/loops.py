@@ -1,4 +1,4 @@
-"""Compute one example at a time, and one number at a time in short formulas."""
+"""Process one example at a time, and write every formula out."""
 
 import math
 
@@ -43,7 +43,7 @@ def multipliers(weights, table):
 
 
 def one(row, weights, m):
-    """Return h1, h2 and f of a single example."""
+    """Return h1, h2 and f for a single example."""
     first = m[0] * weights[0].T @ row
     second = m[1] * weights[1].T @ np.tanh(first)
     return first, second, m[2] * weights[2].T @ np.tanh(second)

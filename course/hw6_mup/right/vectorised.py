@@ -70,7 +70,7 @@ def sizes(x, y, weights, table, lr, steps):
 
 
 def line(n, values):
-    """Return the slopes of values (K, ...) against n (K,)."""
+    """Return the least-squares slopes of values (K, ...) against n (K,)."""
     n = np.asarray(n) - np.mean(n)
     return np.tensordot(n / (n @ n), values, 1)
 
