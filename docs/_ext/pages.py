@@ -240,7 +240,7 @@ def copied(source: str, target: str) -> None:
 
 
 def as_handed_out(path: Path, text: str) -> str:
-    """Return a handout in the variant of the seed "public", with a note that each class gets other variants."""
+    """Return a handout in the variant of the seed "public", with a note that classes get other variants."""
     sys.path.insert(0, str(ROOT / "course"))
     try:
         handout = importlib.import_module("build").handout

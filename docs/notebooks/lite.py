@@ -1,7 +1,7 @@
 """Add a JupyterLite with the notebooks to the site: `python3 make.py lite`, before or after `docs`.
 
-site/lite/ then holds Jupyter, the notebooks as .ipynb, and wheels of minintk and of packages that Pyodide lacks.  The
-reader's browser fetches Pyodide, NumPy, SciPy and Matplotlib from Pyodide's own server.
+site/lite/ then contains Jupyter, the notebooks as .ipynb, and wheels of minintk and of packages that Pyodide lacks.
+The reader's browser fetches Pyodide, NumPy, SciPy and Matplotlib from Pyodide's own server.
 """
 
 import re

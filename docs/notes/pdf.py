@@ -72,7 +72,7 @@ def to_typst(text: str) -> str:
 
 
 def figure(found: re.Match[str]) -> str:
-    """Return an image with its caption. Images wider than 400 units get the text's width, and others 66 % of it."""
+    """Return an image with its caption, at the text's width if it is wider than 400 units, and at 66 % otherwise."""
     size = re.search(r'viewBox="0 0 (\d+)', (NOTES / found[1]).read_text(encoding="utf-8"))
     width = "100%" if size and int(size[1]) > 400 else "66%"
     return f"![{' '.join(found[2].split())}]({found[1]}){{width={width}}}\n"

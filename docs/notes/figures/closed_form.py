@@ -17,7 +17,7 @@ def spec(n: int, b_std: float = 0.0) -> mn.Sequential:
 
 
 def modes() -> None:
-    """Draw the error along three eigenvectors of Theta during training, and the exponentials of the theory."""
+    """Draw the error along three eigenvectors of Theta during training, and the theoretical exponentials."""
     x, y = mn.datasets.digits().pca(8).on_sphere().subset(24, np.random.default_rng(0)).parity()
     figure, axes = panels(2)
     times = np.geomspace(0.3, 300, 13)
@@ -43,7 +43,7 @@ def modes() -> None:
 
 
 def ensemble(networks: int = 100, n: int = 1024) -> None:
-    """Draw trained networks with the theory's band, and the standard deviations of networks, theory and posterior."""
+    """Draw trained outputs with the theoretical band, and the standard deviations of networks, theory and posterior."""
     angles = np.linspace(0, 2 * np.pi, 61)
     line_x, at = np.stack([np.cos(angles), np.sin(angles)], axis=1) * 2**0.5, np.array([4, 16, 27, 40, 52])
     x, y = line_x[at], np.array([[1.0], [-0.5], [0.5], [-1.0], [0.8]])

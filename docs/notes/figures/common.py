@@ -1,4 +1,4 @@
-"""Set the style of the notes' figures, and save each figure with the same bytes in every run."""
+"""Set the style of the notes' figures, and save each figure so that every run writes an identical file."""
 
 from __future__ import annotations
 

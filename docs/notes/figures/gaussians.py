@@ -16,7 +16,7 @@ def relu(n: int, depth: int = 1) -> mn.Sequential:
 
 
 def functions() -> None:
-    """Draw four networks of width 4 and four of width 4096 on a circle, with the band of the Gaussian process."""
+    """Draw the outputs of four networks on a circle at widths 4 and 4096, with the band of the Gaussian process."""
     angles = np.linspace(0, 2 * np.pi, 181)
     x = np.sqrt(2) * np.stack([np.cos(angles), np.sin(angles)], axis=1)
     figure, axes = panels(2)
@@ -35,7 +35,7 @@ def functions() -> None:
 
 
 def kurtosis(widths: tuple[int, ...] = (2, 4, 8, 16, 32, 64), draws: int = 400_000) -> None:
-    """Draw the excess kurtosis of a one-layer ReLU network's output, averaged over twenty groups of draws, and 15/n."""
+    """Draw the excess kurtosis of the output of ReLU networks with one hidden layer, and 15/n, against the width n."""
     x, rng, found = np.ones((1, 1)), np.random.default_rng(3), []
     for n in widths:
         net, groups = mn.Network(relu(n), (1,)), []

@@ -1,4 +1,4 @@
-"""Draw the figures of chapter 5: the kernel's movement, features in the plane, and the distance to linearisation."""
+"""Draw the figures of chapter 5: movement of the kernel, features in the plane, and distance to the linearisation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GAMMAS, WIDTHS, SEEDS = 2.0 ** np.arange(-2, 9), (64, 1024, 16384), 8
 
 
 def moved(n: int, gamma: float) -> Host:
-    """Return |Theta_t - Theta_0| / |Theta_0|, (SEEDS,), at the time t at which the loss has fallen to a tenth."""
+    """Return |Theta_t - Theta_0| / |Theta_0|, (SEEDS,), once the loss is below a tenth of the initial loss."""
     x, y = digits(8)
     net = mn.Network(mn.Sequential(mn.Dense(n), mn.Tanh(), mn.Dense(1)), (8,))
     theta0, alpha = net.init(np.random.default_rng(n), ensemble=SEEDS), gamma / np.sqrt(n)
@@ -85,7 +85,7 @@ def plane(n: int = 250) -> None:
 
 
 def linearisation(n: int = 64, alphas: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)) -> None:
-    """Draw, against alpha, the largest distance over t between F_t and the solution with the initial kernel."""
+    """Draw the largest distance over t between F_t and the solution with the initial kernel, against alpha."""
     x, y = digits(8)
     net = mn.Network(mn.Sequential(mn.Dense(n), mn.Tanh(), mn.Dense(1)), (8,))
     theta0, times = net.init(np.random.default_rng(7), ensemble=SEEDS), np.geomspace(0.5, 40, 10)

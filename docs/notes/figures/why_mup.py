@@ -25,7 +25,7 @@ def network(n: int, table: str, outputs: int = 1) -> tuple[mn.Network, dict[str,
 
 
 def start(net: mn.Network, n: int) -> Host:
-    """Draw the initial theta of SEEDS networks, with output weights divided by ten to make initial outputs small."""
+    """Sample the initial theta of SEEDS networks, with output weights divided by ten to make initial outputs small."""
     theta0 = net.init(np.random.default_rng(n), ensemble=SEEDS)
     output = net.layout.unpack(theta0)["4.W"]
     output *= 0.1
