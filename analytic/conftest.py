@@ -1,4 +1,4 @@
-"""When pytest collects docstring examples, skip the modules whose extra is not installed."""
+"""When pytest collects docstring examples, skip modules that need an extra that is not installed."""
 
 from importlib.util import find_spec
 

@@ -4,7 +4,7 @@
     Theta(x, x') = sum_theta S df_i/dtheta(x) df_i/dtheta(x')   equal for every i, 0 between different outputs
 
 as all widths go to infinity (Lee et al. 2019, eqs. (12) and (4); Jacot et al. 2018).  The input kernel is x x' / d.
-S denotes the parametrization's learning-rate scales.  A small step on a loss L changes f by -lr Theta dL/df.
+S denotes the parametrization's learning-rate scales.  A small gradient step on a loss L changes f by -lr Theta dL/df.
 """
 
 from __future__ import annotations
@@ -124,40 +124,40 @@ class Kernel:
     """The NNGP and NTK of an infinitely wide network; built by `kernel`.
 
     Examples x : (N, *shape) are NumPy or CuPy arrays, float32 or float64, and kernels are arrays of that library and
-    precision.  Errors relative to sqrt(k(x, x) k(x', x')) are a few times 1e-15 (1e-7 in float32), even for nearly
-    parallel, equal, opposite and zero rows.  `error` bounds the larger errors of activations without closed forms, and
-    of layers that amplify rounding errors of small angles (chaotic phase, as for erf and tanh at w_std >= 3).  With sin
-    and large pre-activations u, kernels depend on differences of the rows' norms as small as those norms divided by
-    |u|.  The errors of nearly parallel rows can then be |u| times the precision.
+    precision.  Errors relative to sqrt(k(x, x) k(x', x')) are usually a few times 1e-15 (1e-7 in float32), even for
+    nearly parallel, equal, opposite and zero rows.  `error` bounds the larger errors of activations without closed
+    forms, and of layers that amplify rounding errors of small angles (chaotic phase, as for erf and tanh at w_std >=
+    3).  With sin and large pre-activations u, kernels depend on differences between the rows' norms as small as 1/|u|
+    of these norms.  The errors of nearly parallel rows can then be |u| times the precision.
 
     Range: at every layer, a variance must be 0 or lie between 1e-306 and 1e306, so |x| / sqrt(d) can usually range from
     1e-153 to 1e153.  Results must be in the range of the inputs' dtype.  Otherwise, a ValueError names the row.  With a
     random bias, rows with |x| / sqrt(d) < 1e-153 are treated as 0.  Float32 results below 1e-38 have fewer digits.
 
     If the network has convolutions or pooling, the recursion runs pixel by pixel on images (N, H, W, C) and sequences
-    (N, L, C).  The NNGP is as accurate as for vectors, and so is the NTK of images that are equal, opposite or black.
-    For other images, the NTK depends on angles that are known only to the square root of the precision.  Such angles
-    occur between pixels that are nearly opposite before a kink of phi, that are nearly parallel after pooling, or that
-    lie in collinear windows of very different norms.  Many such angles cause errors of up to 1e-8 in the NTK (1e-3 in
+    (N, L, C).  The NNGP is usually as accurate as for vectors, and so is the NTK of images that are equal, opposite or
+    black.  For other images, the NTK can depend on angles that are known only to the square root of the precision.
+    Such angles occur between pixels that are nearly opposite before a kink of phi, nearly parallel after pooling, or in
+    collinear windows of very different norms.  Many such angles cause errors of up to 1e-8 in the NTK (1e-3 in
     float32), and of up to 1e-9 (1e-4 in float32) in the NNGP of later layers.  If a bias shifts opposite images before
     a saturated sigmoid, the errors for these images are |u|^2 times the precision.  If the images' root mean squares
-    differ by a factor R, errors grow by R times the precision (float64's if R > 100).  Raises ValueError if R > 1e8, or
-    if a root mean square is below 1e-135 or above 1e149, except for ReLU-like networks without biases.
+    differ by a factor R, errors grow by about R times the precision (float64's if R > 100).  Raises ValueError if R >
+    1e8, or if a root mean square is below 1e-135 or above 1e149, except for ReLU-like networks without biases.
 
-    On a CPU, the bits of the result depend only on inputs, libraries and processor, not on the number of threads or the
-    load.  A call with `store` or `executor` gives the same bits as one without.
+    On a CPU, results have the same bits in every call: they depend on inputs, libraries and processor, but not on the number of
+    threads or the load.  Results with and without `store` or `executor` have the same bits.
 
-    With Numba (`pip install minintk[fast]`), image kernels of closed-form activations take a fifth of the time.  Small
-    image kernels do not use Numba, because loading it takes 0.25 s.
+    With Numba (`pip install minintk[fast]`), image kernels of closed-form activations take about a fifth of the time.
+    Small image kernels do not use Numba, because loading it takes 0.25 s.
 
     x2 : M examples; defaults to x1.  With `minintk.Dropout`, x2 always has its own masks.  Hence K(x, x) of an example
         with itself appears only on the diagonal of nngp(x1), and not in nngp(x1, x1) or nngp(x1, x1.copy()).
     memory : bound, in bytes, on the memory that the call adds, including results; by default all free memory within the
         control group's limit.  Loading Numba needs another 130 MB once, and compiling for its disk cache needs 40 MB.
         MemoryError is raised before the pairs are computed if the result and the working arrays do not fit.
-    out : an array of the result's shape and precision, e.g. a numpy.memmap, to write the result to; for `both`, a pair.
+    out : an array, such as a numpy.memmap, of the result's shape and precision, to fill; for `both`, a pair.
     store : a folder for the result and a record of the finished blocks.  If the process is killed, the same call
-        resumes and gives the same bytes; processes with the same store share the work (docs/long-runs.md).  The
+        resumes and gives the same bytes; processes that use the same store share the work (docs/long-runs.md).  The
         result is a read-only numpy.memmap of nngp.npy or ntk.npy in this folder.
     progress : called as progress(done, total) after each tile or block, from several threads but never concurrently.
     executor : a `concurrent.futures.Executor` that computes blocks of the result on one core each; by default, threads
@@ -206,11 +206,11 @@ class Kernel:
 
             K(p, p') = E f(p) f'(p'),   Theta(p, p') = sum_theta S df(p)/dtheta df'(p')/dtheta
 
-        for one channel f(p) at pixel p of x, and f'(p') at pixel p' of x'.  The mean over all p = p' gives `nngp` and
-        `ntk`.  The mean over all pairs gives the kernels of the network followed by a `GlobalAvgPool`.
+        for one channel f(p) at pixel p of x, and f'(p') at pixel p' of x'.  The means over p = p' are `nngp` and `ntk`.
+        The means over all pairs are the kernels of the network followed by a `GlobalAvgPool`.
 
         equal : True to compute only the pairs p = p', (N, M, H, W).  This is fast without pooling or attention.
-        memory : as in `Kernel`.   For sequences the shapes are (N, M, L, L') and (N, M, L).   Raises ValueError if the
+        memory : as in `Kernel`.   For sequences, the shapes are (N, M, L, L') and (N, M, L).   Raises ValueError if the
         network ends in vectors, and UnsupportedLayer for Dropout, because its masks change K(p, p) of x with itself.
 
         >>> import numpy as np, minintk as mn
@@ -242,7 +242,7 @@ class Kernel:
         return Both(*(xp.moveaxis(k.reshape((N, *grid, M, *grid)), 1 + len(grid), 1) for k in found))
 
     def diag(self, x: Array) -> Both:
-        """Compute both kernels' diagonals, (N,), in O(N), exact to rounding unless layers mix pixels.
+        """Compute both kernels' diagonals, (N,), in O(N) time, without computing the kernels of different examples.
 
         >>> import numpy as np, minintk as mn
         >>> kernel(mn.Sequential(mn.Dense(512, w_std=2**0.5), mn.ReLU(), mn.Dense(1))).diag(np.eye(2))
@@ -254,9 +254,9 @@ class Kernel:
         return Both(xp.astype(rows.q, inputs.dtype), xp.astype(rows.theta, inputs.dtype))
 
     def derivatives(self, x1: Array, x2: Array | None = None) -> Derivatives:
-        """Compute derivatives, (N, M), of both kernels with respect to log w_std and log b_std of all layers together.
+        """Compute derivatives, (N, M), of both kernels with respect to log w_std and log b_std, changed in all layers.
 
-        Finite differences in float64 take as long as four calls of `both`, and have relative errors of about 1e-9.
+        The finite differences in float64 take as long as four calls of `both`, and have relative errors of about 1e-9.
         Raises MemoryError before any work if the result does not fit into memory.  Raises ValueError, naming the
         examples, if a derivative exceeds the range of the inputs' precision.
 
@@ -296,7 +296,7 @@ class Kernel:
         other` and `k ** 2` are the kernels of f_1 f_2 (`minintk.Product`): K = K_1 K_2, Theta = Theta_1 K_2 + K_1
         Theta_2, elementwise, or per pixel if the networks end in pixels.  The results have their own spec and can be
         passed to posterior, ensemble and estimators.  Raises ValueError if parametrizations differ or c <= 0.  Raises
-        UnsupportedLayer unless one network ends with weights; for a product, one that begins with weights suffices.
+        UnsupportedLayer unless one network ends with weights; for a product, weights at its beginning suffice.
 
         >>> import numpy as np, minintk as mn
         >>> one, two = kernel(mn.Dense(1)), kernel(mn.Sequential(mn.Dense(64), mn.ReLU(), mn.Dense(1)))
@@ -343,7 +343,7 @@ class Kernel:
         No layer amplifies the quadratures' errors e_l, so they contribute 2 sum_l e_l.  For vectors, we add 4 eps sum_l
         (chi_{l+1} ... chi_L)^1/2, because a layer multiplies small squared angles by chi (docs/guide/activations.md).
         For Sign, chi and the result are inf.  If phi has kinks or large arguments, pairs of correlation c have an error
-        e_l |c|^1024.  Series and tiles depend on all rows, so two calls can disagree by the sum of their errors.
+        e_l |c|^1024.  A result can depend on the other rows, so two calls can disagree by the sum of their errors.
         """
         if any(isinstance(layer, s.Sign) for layer in every(self.spec)):
             return float("inf")
@@ -410,11 +410,11 @@ def kernel(spec: s.Layer, parametrization: Parametrization = DEFAULT_PARAMETRIZA
     """Return the `Kernel` (NNGP and NTK) of `spec` at infinite width.
 
     parametrization : its learning-rate scales enter Theta.  Unless all are 1, computing Theta raises UnsupportedLayer
-    if Theta depends on more than ratios of hidden widths.  In the standard and PyTorch parametrizations, Theta has no
-    limit.  As in neural-tangents, we then compute Theta's leading order, which grows with the spec's widths.  If
-    features move (`SpectralMuP`, `MeanField`), the kernels are those at initialisation, and training changes Theta by
-    order one.  The variance K of the outputs is then O(1/n), and is computed for the spec's widths n.  Raises
-    UnsupportedLayer if a layer has no rule, or if the limit does not follow this recursion.
+    if Theta depends on hidden widths other than through their ratios.  In the standard and PyTorch parametrizations,
+    Theta has no limit.  As in neural-tangents, we then compute Theta's leading order, which grows with the spec's
+    widths.  If features can move (`SpectralMuP`, `MeanField`), the kernels are those at initialisation, and training
+    changes Theta by order one.  The variance K of the outputs is then O(1/n), and is computed for the spec's widths n.
+    Raises UnsupportedLayer if a layer has no rule, or if the limit does not follow this recursion.
 
     >>> import minintk as mn
     >>> kernel(mn.Sequential(mn.ReLU(), mn.Dense(1)))

@@ -5,9 +5,9 @@
 Here z is a channel's value at pixel (h, w) of x_n, and z' at pixel (h', w') of x_m.  A vector is an image of one pixel.
 
 `analytic.kernel` is more accurate for nearly parallel vectors.  Here the angle a is the arccos of a cosine rounded to
-1e-16.  A small a is known only to 1e-8, because cos a is about 1 - a^2/2.  K depends on a^2 and is not affected.  Theta
-depends on a itself and has a relative error of about 3e-9 per ReLU.  `analytic.kernel` computes p = (1 - cos a)/2
-from the vectors' difference and propagates p through the layers: its K and Theta are exact up to rounding.
+1e-16.  A small a is accurate only to 1e-8, because cos a is about 1 - a^2/2.  K depends on a^2 and is hardly affected.
+Theta depends on a itself and has a relative error of about 3e-9 per ReLU.  `analytic.kernel` computes p = (1 - cos a)/2
+from the vectors' difference and propagates p through the layers.  Its K and Theta are accurate to rounding error.
 """
 
 from itertools import pairwise, product
@@ -23,7 +23,7 @@ from minintk.spec.windows import Axis, axes
 def nngp_and_ntk(spec: s.Layer, x1: Array, x2: Array | None = None) -> tuple[Array, Array]:
     """Compute K and Theta of the infinitely wide network, (N, M) each, layer by layer from K = x x'/d and Theta = 0.
 
-    x1 : (N, d) or (N, H, W, C), NumPy.  x2 : M examples; defaults to x1.  Memory: a few times ((N + M) H W)^2 entries.
+    x1 : NumPy array, (N, d) or (N, H, W, C).  x2 : M examples; defaults to x1.  Memory: a few ((N + M) H W)^2 numbers.
     Raises UnsupportedLayer if `step` lacks a rule; TypeError or ValueError for bad inputs.  Lee et al. 2019, suppl. E.
 
     >>> from analytic import kernel
@@ -126,12 +126,12 @@ def pixel_mean(layer: s.Layer, K: Array) -> Array:
 def gradient_flow(
     Theta: Array, y: Array, t: float, Theta_test: Array, f0: Array | float = 0.0, f0_test: Array | float = 0.0
 ) -> Array:
-    """Compute f_t(x), (M, C), of gradient flow on L = 1/(2N) sum |f - y|^2: df/dt = -Theta (f - y) / N; t = lr * steps.
+    """Compute f_t(x), (M, C), in gradient flow on L = 1/(2N) sum |f - y|^2: df/dt = -Theta (f - y) / N, t = lr * steps.
 
         f_t(x) = f_0(x) + Theta(x, X) Theta^-1 (I - e^(-Theta t / N)) (y - f_0(X))     Lee et al. 2019, eqs. (9) to (11)
 
-    Theta : (N, N), y, f0 : (N, C), Theta_test = Theta(x, X) : (M, N), f0_test : (M, C); t can be inf.
-    Raises ValueError for t < 0, NaN, wrong shapes, or a Theta that is not symmetric and positive definite.
+    Theta : (N, N); y, f0 : (N, C); Theta_test = Theta(x, X) : (M, N); f0_test : (M, C).  t can be inf.  Raises
+    ValueError for t < 0, NaN, wrong shapes, or a Theta that is not symmetric and positive definite.
 
     >>> gradient_flow(np.eye(1), np.ones((1, 1)), np.log(2), np.eye(1)).round(9)
     array([[0.5]])

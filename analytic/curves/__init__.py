@@ -1,4 +1,4 @@
-"""Compute learning curves: how the test loss of random-feature models depends on steps, parameters and examples.
+"""Compute learning curves: the test loss of random-feature models against steps, parameters and examples.
 
 Reading order:
 

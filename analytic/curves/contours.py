@@ -3,8 +3,8 @@
     f(t) = (1 / 2 pi i) int e^{st} F(s) ds                  F is singular only at real s <= 0
     z(u) = 0.5017 u cot(0.6407 u) - 0.6122 + 0.2645 i u     times J / t, -pi < u < pi, J nodes: error about 3.9^-J
 
-(Trefethen, Weideman and Schmelzer 2006.)  T steps of SGD (`analytic.curves.sgd`) need the integral of q(z)^T F, where q
-is a polynomial.  The contour is a hyperbola through -0.4 / (lr T), closed by an arc to the right of the spectrum.
+(Trefethen, Weideman and Schmelzer 2006.)  For T steps of SGD (`analytic.curves.sgd`), the integrand is q(z)^T F with a
+polynomial q.  The contour is a hyperbola through -0.4 / (lr T), closed by an arc to the right of the spectrum.
 """
 
 from __future__ import annotations

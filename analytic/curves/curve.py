@@ -1,4 +1,4 @@
-"""Compute the test loss of random-feature models with n parameters and of kernel regression, for N examples:
+"""Compute the test loss of random-feature models with n parameters, and of kernel regression, trained on N examples:
 
     loss(t) = (1 / 2 pi i)^2 int int e^{(s + s') t} E(s, s') / (s s') ds ds'         gradient flow
     loss    = E(ridge / N, ridge / N)                                  ridge regression; ridge -> 0 is t -> infinity
@@ -28,10 +28,10 @@ class LearningCurve:
     equivalent: Equivalent
 
     def flow(self, t: Any) -> Host:
-        """Return the test loss at times t, () or (T,), of gradient flow on the training loss from f = 0.
+        """Return the test loss of gradient flow on the training loss, started at f = 0, at times t : () or (T,).
 
-        Gradient descent at rate lr has this loss at t = lr * steps if lr lambda << 1 for every eigenvalue lambda.  At t
-        = inf, the loss is ridge(0).  Raises ValueError unless t is a number >= 0 or a one-dimensional array of them.
+        Gradient descent at rate lr has nearly this loss at t = lr * steps if lr lambda << 1 for every eigenvalue
+        lambda.  At t = inf, the loss is ridge(0).  Raises ValueError unless t is a number >= 0 or a 1-D array of them.
         """
         axis = times(t)
         return np.array([self._at(float(one)) for one in axis.ravel()]).reshape(axis.shape)
@@ -51,7 +51,7 @@ class LearningCurve:
         return float(e.error(kappa, kappa)[0, 0])
 
     def sgd(self, steps: Any, lr: float, *, batch: int = 1) -> Host:
-        """Return the test loss after each number of steps of one-pass SGD, with `batch` new examples per step.
+        """Return the test loss of one-pass SGD after each number of `steps`, with `batch` new examples per step.
 
             loss(T) = F(T) + (lr^2 / batch) sum_{u < T} K(T - 1 - u) loss(u)          (Paquette et al. 2024)
             F(T) = sum_j v_j^2 q_j^T + noise,    K(T) = sum_j z_j^2 q_j^T
@@ -96,11 +96,11 @@ def learning_curve(
     modes : a spectrum from `sphere_modes`, `cube_modes`, `data_modes` or `power_law`.  power : (K,), for a target
     sum_k v_k phi_k, the sum of v_k^2 over each level.  noise : the variance of the noise in training and test labels.
 
-    For Gaussian phi_k, the formulas hold for large width and many examples, with corrections of order 1/width and
+    For Gaussian phi_k, the formulas hold for large width and many examples, up to corrections of order 1/width and
     1/examples.  For other phi_k, they are approximate.  For width = inf, `ridge` gives the loss of `eigenlearning`.
-    A lazy network differs: its kernel fluctuates, and it has one feature per weight.  Raises ValueError unless power is
-    (K,) and >= 0, noise >= 0, width and examples are integers or inf, and the largest lambda is from 1e-100 to 1e100.
-    Sources: Bordelon et al. 2024 (flow), Paquette et al. 2024 (SGD), Simon et al. 2023 (ridge).
+    Lazy networks differ from this model: their kernels fluctuate, and they have one feature per weight.  Raises
+    ValueError unless power : (K,) and noise are >= 0, width and examples are integers or inf, and the largest lambda is
+    from 1e-100 to 1e100.  Sources: Bordelon et al. 2024 (flow), Paquette et al. 2024 (SGD), Simon et al. 2023 (ridge).
 
     >>> from analytic import power_law
     >>> modes, power = power_law(1.5, 1.8, count=10_000)

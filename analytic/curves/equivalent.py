@@ -7,8 +7,8 @@
     C = Z'Z / N,    A = Lambda^1/2 W W' Lambda^1/2           Z : inputs in rows,  eps : noise,  Lambda = diag(lambda_k)
 
 The residual r = v - Lambda^1/2 W theta of gradient flow obeys dr/dt = -A C r - A Z' eps / N.  Its Laplace transform
-r(s) is a resolvent, and s r(s) at s = ridge / N is the residual of ridge regression.  E(s, s') = s s' E[r(s) . r(s')] +
-sigma2 therefore gives the losses of gradient flow and of regression.  With L_k = lambda_k / (lambda_k + kappa),
+r(s) is given by a resolvent, and s r(s) at s = ridge / N is the residual of ridge regression.  E(s, s') = s s' E[r(s) .
+r(s')] + sigma2 therefore gives the losses of both.  With L_k = lambda_k / (lambda_k + kappa),
 
     s = kappa (1 - sum L_k / N) (1 - sum L_k / n)                 defines kappa(s), except for real s <= 0
     q0 = kappa kappa' sum v_k^2 / ((lambda_k + kappa) (lambda_k + kappa'))       p = sum L_k L'_k
@@ -33,7 +33,7 @@ from minintk.arrays import Host
 
 @dataclass(frozen=True, eq=False)
 class Equivalent:
-    """Compute the deterministic equivalent E(s, s') for given modes, target, n and N.
+    """The deterministic equivalent E(s, s') for given modes, target, n and N.
 
     lam, h, v2 : (K,), each level's eigenvalue, multiplicity and sum of v_k^2.  rest : the trace of the omitted modes.
     n, N : the numbers of parameters and of examples, which can be inf.  sigma2 : the variance of the label noise.
@@ -48,7 +48,7 @@ class Equivalent:
     sigma2: float
 
     def freedom(self, kappa: Host) -> tuple[Host, Host]:
-        """Return the degrees of freedom df = sum L_k and the derivative d df / d kappa, both of kappa's shape."""
+        """Return the degrees of freedom df = sum L_k and the derivative d df / d kappa, both with kappa's shape."""
         inverse = 1 / (self.lam + kappa[..., None])
         df = inverse @ (self.h * self.lam) + self.rest / kappa
         return df, -(inverse**2) @ (self.h * self.lam) - self.rest / kappa**2

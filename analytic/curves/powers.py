@@ -3,7 +3,7 @@
     lambda_k = k^-alpha,    v_k^2 = k^-beta,    alpha, beta > 1
 
 Sources: Bordelon, Atanasov and Pehlevan 2024; Paquette et al. 2024.  The alpha and beta of Paquette et al. are alpha/2
-and (beta - alpha)/2 here.  For alpha > 1, only their phases Ia, II and III occur.
+and (beta - alpha)/2 in our notation.  For alpha > 1, only their phases Ia, II and III occur.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def power_law(alpha: float, beta: float, count: int = 10**6) -> tuple[Modes, Hos
     """Return `count` modes lambda_k = k^-alpha and their power v_k^2 = k^-beta, as (modes, power).
 
     Each of the first 200 modes forms a level.  Each later level merges modes whose k differ by up to 1 %, and has their
-    mean eigenvalue and total power.  Raises ValueError unless alpha > 1, beta > 1 and count is whole, from 1 to 10^12.
+    mean eigenvalue and total power.  Raises ValueError unless alpha, beta > 1 and count is an integer from 1 to 10^12.
 
     >>> modes, power = power_law(2.0, 1.5, count=1000)
     >>> modes.eigenvalue[:3].round(4), float(modes.multiplicity.sum()), round(float(power.sum()), 4)
@@ -46,7 +46,7 @@ class Exponents:
 
     flow : for time, (beta - 1) / alpha.  sgd : for the number of steps of one-pass SGD, min(flow, 2 - 1/alpha).
     width : min(beta - 1, alpha).  examples : min(beta - 1, 2 alpha), if there is no noise.
-    budget : for budgets B = width x steps of one-pass SGD at the best width, which grows as B^best_width.
+    budget : for a budget B = width x steps of one-pass SGD, at the best width; the best width grows as B^best_width.
     phase : "Ia", "II" or "III" of Paquette et al.; it determines the terms that balance at the best width.
     """
 
@@ -83,7 +83,7 @@ def exponents(alpha: float, beta: float) -> Exponents:
 
 
 def compute_optimal(modes: Modes, power: Any, compute: Any, *, noise: float = 0.0) -> tuple[Host, Host]:
-    """Return the optimal widths and their test losses, both (B,), for budgets compute = width x time of gradient flow.
+    """Return the optimal widths and their test losses, both (B,), for compute budgets width x time of gradient flow.
 
     The loss is minimised over log width, for widths from 1 to the budget, with a tolerance of 1 % in the width.  For
     power laws in phase III, gradient flow has the exponents of phase II, because phase III is due to the noise of SGD.

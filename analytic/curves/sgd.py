@@ -39,7 +39,7 @@ def loss(e: Equivalent, steps: int, lr: float, batch: int) -> Host:
 
 
 def nodes(e: Equivalent, steps: int, lr: float, most: float) -> tuple[Host, Host, Host]:
-    """Return nodes z, and weights w for which Im sum w q(z)^T is F(T) - noise, or K(T), of `LearningCurve.sgd`."""
+    """Return nodes z and two sets of weights w: Im sum w q(z)^T is F(T) - noise or K(T) of `LearningCurve.sgd`."""
     if isinf(e.n):
         return e.lam + 0j, 1j * e.v2, 1j * e.h * e.lam**2
     z, dz = contours.closed(3 / (lr * steps), 1.1 * most)

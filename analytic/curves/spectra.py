@@ -10,8 +10,8 @@ k(x, x') = k(t) with t = x.x' / (|x| |x'|), and let E denote the mean over unifo
         lambda_l = 2^-d sum_j binom(d, j) k(1 - 2j/d) p_l(j),    p_l Krawtchouk polynomials, p_l(0) = 1
         (d - l) p_{l+1} = (d - 2j) p_l - l p_{l-1}
 
-All functions of a level have the same eigenvalue (Funk and Hecke), and sum_l h_l lambda_l = k(1).  For other input
-distributions, `data_modes` uses the eigenvalues of the kernel matrix of a large sample.
+All functions of a level have the same eigenvalue (Funk and Hecke for the sphere), and sum_l h_l lambda_l = k(1).  For
+other input distributions, `data_modes` uses the eigenvalues of the kernel matrix of a large sample.
 
 Eigenlearning: expand the target in the eigenfunctions, f = sum_i v_i phi_i.  Kernel regression with ridge on n random
 examples gives f^ = sum_i v^_i phi_i.  Averaged over draws of the examples,
@@ -22,10 +22,10 @@ examples gives f^ = sum_i v^_i phi_i.  Averaged over draws of the examples,
     training error = (ridge / (n kappa))^2 test error
 
 The first line is a conservation law.  Without ridge, the learnabilities of all modes add up to exactly n for every draw
-with an invertible kernel matrix.  The other lines are exact for Gaussian eigenfunctions in the joint limit of large n
-and multiplicities.  At finite n they are not: for pure noise of variance 1 with 10 equal modes, n = 8 and no ridge, the
-formula gives a test error of 5, but the mean over draws is 1 + n / (10 - n - 1) = 9.  For other eigenfunctions, these
-lines are good approximations.  (Simon et al. 2023; Bordelon, Canatar and Pehlevan 2020; Jacot et al. 2020.)
+with an invertible kernel matrix.  For Gaussian eigenfunctions, the other lines become exact as n and the multiplicities
+grow together.  At finite n they are not exact: for pure noise of variance 1 with 10 equal modes, n = 8 and no ridge,
+the formula gives a test error of 5, but the mean over draws is 1 + n / (10 - n - 1) = 9.  For other eigenfunctions,
+they are often good approximations.  (Simon et al. 2023; Bordelon, Canatar and Pehlevan 2020; Jacot et al. 2020.)
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def sphere_modes(kernel: AngularKernel, d: int, degree: int, *, kind: Kind = "nt
 
 
 def cube_modes(kernel: AngularKernel, d: int, *, kind: Kind = "ntk") -> Modes:
-    """Return the eigenvalues of levels 0 ... d on {-1, 1}^d, d <= 1029.  Arguments and errors are as in `sphere_modes`.
+    """Return the eigenvalues of levels 0 ... d on the cube {-1, 1}^d, d <= 1029.  Arguments: see `sphere_modes`.
 
     >>> modes = cube_modes(lambda t: (10 * t) ** 2, d=10)            # (x.x')^2 = 10 + 2 sum of pairs of coordinates
     >>> modes.eigenvalue[:4].round(12), modes.multiplicity[:4]
@@ -120,9 +120,9 @@ def data_modes(kernel: Array, y: Array) -> tuple[Modes, Host]:
 
         k = M Q diag(lambda) Q',    v = Q' y / sqrt(M)
 
-    kernel : (M, M), for all examples.  y : (M, C), the targets.  Returns (modes, power), with one level per mode and
+    kernel : (M, M), the kernel matrix.  y : (M, C), the targets.  Returns (modes, power), with one level per mode and
     power : (M,), v_i^2 summed over outputs.  `eigenlearning(modes, n).test_error(power)` predicts the squared error for
-    n << M examples.  Eigenvalues that are zero up to rounding are set to 0.  Raises the exceptions of `gradient_flow`.
+    n << M examples.  Eigenvalues that are zero up to rounding become 0.  Raises the same exceptions as `gradient_flow`.
 
     >>> modes, power = data_modes(np.diag([2.0, 4.0]), np.array([[1.0], [3.0]]))
     >>> modes.eigenvalue, power
@@ -209,8 +209,8 @@ class Eigenlearning:
 def eigenlearning(modes: Modes, n: int, *, ridge: float = 0.0) -> Eigenlearning:
     """Return the learnability of each level from n >= 1 random examples, for regression with k + ridge I.
 
-    Levels that `modes` omits are not learned; their trace, modes.rest, acts as additional ridge.  Raises ValueError for
-    eigenvalues that are negative beyond rounding, and if ridge + modes.rest = 0 and n >= the number of nonzero modes.
+    Levels that `modes` omits are not learned; their trace, modes.rest, acts as an additional ridge.  Raises ValueError
+    for eigenvalues negative beyond rounding, and if ridge + modes.rest = 0 and n >= the number of nonzero modes.
 
     >>> modes = Modes(np.array([1.0, 0.1]), np.array([1, 100]))
     >>> learned = eigenlearning(modes, 20)
@@ -235,7 +235,7 @@ def eigenlearning(modes: Modes, n: int, *, ridge: float = 0.0) -> Eigenlearning:
 def check_modes(modes: Modes) -> tuple[Host, Host, float]:
     """Return eigenvalues >= 0, multiplicities and the rest, as float64; negative values due to rounding become 0.
 
-    Raises TypeError unless `modes` is a `Modes`, and ValueError for shapes other than (K,) and other negative values.
+    Raises TypeError unless `modes` is a `Modes`, and ValueError for a shape other than (K,) or other negative values.
     """
     if not isinstance(modes, Modes):
         raise TypeError(

@@ -59,7 +59,7 @@ def advance(context: Any, key: Any, d: Any, theta: Any, one: Any, two: Any, stri
 
 @cache
 def version(module: str) -> int:
-    """Return a hash of a module's formulas and of all code they use, because Numba's cache checks only this file."""
+    """Return a hash of a module's source and of the code that it uses, because Numba's cache checks only this file."""
     return crc32("".join(map(getsource, (arcs, scalar_forms, symbols, llvm, modules[module]))).encode())
 
 

@@ -3,7 +3,7 @@
 `follow` gets the steps, and the pixels' values for every step, from `analytic.fast.offsets`.  It is compiled once for
 each precision.  It has no code for particular networks or activations, and calls activations by address
 (`analytic.fast.compiled.steps_of_form`).  A plane is contiguous in memory, one line of pixel pairs after the other.
-Each line has `width` positions.  Loops over positions vectorise without remainder, because `width` is a multiple of 16.
+Each line has `width` positions, a multiple of 16, so loops over positions vectorise without a remainder.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def plane(steps: Any, numbers: Any, forms: Any, lefts: Any, rights: Any, y: Any,
 def lift(values: Any, first: Any, others: Any, parts: Any, column: Any, out: Any) -> None:
     """Copy the pixels' values into the layout of planes, (arrays, lines width), with 0 after the last part of a line.
 
-    others : 1 for images `first`, `first` + 1, ..., or 0 for only `first`.   column : `parts` column of first pixels.
+    others : 1 for images `first`, `first` + 1, ..., or 0 for only `first`.   parts[:, column] : the first pixels.
     """
     N, steps, lines, _ = values.shape
     width, last = out.shape[1] // lines, parts.shape[0] - 1
@@ -124,7 +124,7 @@ def store(work: Any, start: Any, width: Any, parts: Any, lines: Any, first: Any,
 def follow(steps: Any, numbers: Any, forms: Any, values: Any, pairs: Any, parts: Any, offsets: Any, across: Any,
            shape: Any, start: Any, lefts: Any, rights: Any, work: Any, total: Any, into: Any, field: Any, tangent: Any
            ) -> None:  # fmt: skip
-    """Add sums of D and Theta over lines to total[0, b] and total[1, b], (width,), or add the planes to `field`.
+    """Add the sums of D and Theta over lines to total[0, b] and total[1, b], or add the planes to `field`.
 
     forms : addresses of the activations.   pairs : (one, two, some, each, row).  Image x has index `one`, and the
         first x' has `two` + b `some`.  If `each` is set, the first x has `one` + b `some`.   row : x's start in field.

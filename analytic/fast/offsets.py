@@ -314,7 +314,7 @@ class Planes:
         return np.where(inside, rows[:, None] * self.grid[1] + columns, -1).reshape(-1)
 
     def sums(self, n: int, first: int, m: int, same: bool) -> Array:
-        """Return D and Theta, (2, n, m), of images :n paired with first:first + m; 0 below the diagonal if `same`."""
+        """Return sums of D and Theta, (2, n, m), for images :n with first:first + m; 0 below the diagonal if `same`."""
         assert self.readout is not None
         unit = self.readout.weights[2]
         if not on_host(self.xp):

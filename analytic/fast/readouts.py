@@ -59,7 +59,7 @@ class Readout:
         return rows, columns, largest / counts
 
     def averaged(self, number: int, row: PoolCoefficients, layout: FieldLayout) -> PoolCoefficients:
-        """Return `row` of pooling `number` with `own` averaged by later steps.  A pair's pixels have equal shares."""
+        """Return `row` of pooling `number` with `own` averaged by later steps.  A pair's two shares are equal."""
         own = row.own.right.reshape((-1, *row.grid))
         for k, axis in ((0, 1), (1, 2)):
             A = np.eye(row.grid[k])

@@ -26,7 +26,7 @@ from minintk.arrays import Array
 def dense(m: Any, p: Any, tau: Any, one: Any, two: Any, k: Any) -> tuple[Any, Any]:
     """Set p' = A A' p + d^2,   tau' = A A' tau + ratio (1/2 - p') + rest/2 / (scale scale'),   see `rules.mix_pairs`.
 
-    one, two : 1/scale unless rest is 0.  With a bias, A and a vector of two entries follow; d is their inner product.
+    one, two : 1/scale unless rest is 0; then, with a bias, A and a vector (2,).  d : the vectors' inner product.
     """
     if len(one) >= 3:
         *_, a, turn, turn2 = one

@@ -63,7 +63,7 @@ class Code(Arithmetic, ABC):
 
     @abstractmethod
     def expm1(self, x: Any) -> Any:
-        """Return e^x - 1 for a symbol x <= 0, accurate to the last digit."""
+        """Return e^x - 1 for a symbol x <= 0, without cancellation near 0."""
 
     def where(self, condition: Any, a: Any, b: Any) -> Any:
         return self.write("where", condition, a, b)

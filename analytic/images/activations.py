@@ -24,7 +24,7 @@ LARGE = 1e36
 
 
 class KinkedCoefficients(NamedTuple):
-    """Coefficients of alpha x + beta |x|.   X, A, U : defined in `apply`, below.
+    """Coefficients for the activation alpha x + beta |x|.   X, A, U : defined in `apply`, below.
 
     half, twice : sqrt(q / 2 unit), and twice this value.
     floor : lower bound of X that avoids division by 0: X at the angle pi - eps / 4 for the largest U.

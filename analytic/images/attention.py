@@ -93,7 +93,7 @@ def _(step: Attend, pixels: Pixels, tile: Tile) -> tuple[Pixels, PoolCoefficient
 
 @apply.register
 def _(step: Attend, row: PoolCoefficients, field: Field) -> None:
-    """Sum D and Theta with both images' weights, then compute D' as after a pooling."""
+    """Sum D and Theta with weights from both images, then compute D' as after a pooling."""
     add_pending(field, row.before)
     xp, (A, _), L, out, B = field.xp, row.T, prod(field.grid), field.new(row.grid), field.sizes[1]
     left, right = A[field.j if isinstance(field, Selves) else field.i], A[field.j].swapaxes(-1, -2)

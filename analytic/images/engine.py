@@ -34,7 +34,7 @@ from minintk.threads import alone, single_threaded_blas
 
 
 def image_kernels(program: Program, inputs: Examples, wanted: Wanted) -> list[Array | None]:
-    """Compute the NNGP and NTK of x1 (and x2); if needed, first of each image with itself.  Errors: see `Wanted`."""
+    """Compute the NNGP and NTK of x1 (and x2); if needed, pair each image with itself first.  Errors: see `Wanted`."""
     plan = plan_images(program, inputs, pixels=wanted.pixels)
     hint = "; the work grows with the number of pixel pairs: pool earlier, or take smaller images"
     results = wanted.arrays(inputs, working_memory(plan, inputs), hint)
@@ -68,7 +68,7 @@ NUMBERS_OF_ONE_THREAD = 2**20
 
 
 def is_small(plan: ImagePlan, inputs: Examples) -> bool:
-    """Return True if a second thread would take more time than it saves."""
+    """Return True if a second thread would cost more time than it saves."""
     numbers = prod(inputs.shape) * prod(plan.grid) ** (1 if plan.layout.diagonal else 2)
     return not plan.by_offsets and not by_quadrature(plan.program) and numbers <= NUMBERS_OF_ONE_THREAD
 
@@ -290,7 +290,7 @@ class ImageEngine:
         return replace(self, plan=bare, inputs=inputs, pools=pools, own=own)
 
     def under(self, program: Program) -> ImageEngine:
-        """Return the engine with `program` restored.  `at` drops the program, because some cannot be pickled."""
+        """Return the engine with `program`, which `at` drops because some programs cannot be pickled."""
         layout = replace(self.plan.layout, xp=self.inputs.xp)
         return replace(self, plan=replace(self.plan, program=program, layout=layout))
 
@@ -301,7 +301,7 @@ class ImageEngine:
         return results, self.run(results, None)
 
     def run(self, results: list[Array | None], progress: Progress | None) -> float:
-        """Compute all tiles, on all cores, into NNGP and NTK; return the error bound of the quadratures."""
+        """Compute all tiles into `results`, (NNGP, NTK); return the error bound of the quadratures."""
         plan, xp = self.plan, self.plan.layout.xp
         filled = replace(self, out=tuple(results), workspace=Workspace(xp, plan.layout.dtype))
         with single_threaded_blas():

@@ -59,7 +59,7 @@ class ImagePlan:
 
     @property
     def summed(self) -> bool:
-        """True if the leading steps reduce each pair of images to sums."""
+        """Return True if the leading steps reduce each pair of images to sums."""
         return bool(self.by_offsets and planes().sums_suffice(self.program, self.grid))
 
     @property

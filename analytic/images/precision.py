@@ -1,7 +1,7 @@
 """Choose the scale and the precision of images, and check their range.
 
 Fields contain D = (q + q') / 2 - K, so K has the rounding error of the larger variance.  If the root mean squares of
-two images have the ratio R, the error relative to sqrt(K(x, x) K(x', x')) is R times the precision.
+two images have the ratio R, the error relative to sqrt(K(x, x) K(x', x')) is about R times the precision.
 """
 
 from __future__ import annotations

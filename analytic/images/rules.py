@@ -5,8 +5,8 @@
     flattening    K'        = 1 / |p| sum_p K(p, p)                             Theta' likewise
     activation    pixel pair by pixel pair, as for vectors                      S : stride,  s, s' : offsets in a window
 
-Outside the image, K is 0, or periodic if circular (Novak et al., Garriga-Alonso et al. and Arora et al., all 2019).
-Convolutions shift both pixels together, so Flatten without pooling needs only p = p'.  See `Affine` for w, beta.
+Outside the image, K is 0 or, with circular padding, periodic (Novak et al., Garriga-Alonso et al., Arora et al., all
+2019).  Convolutions shift both pixels together, so Flatten without pooling needs only p = p'.  w, beta : see `Affine`.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ def overlap(s: int, start: int, stop: int, size: int) -> tuple[slice, slice, sli
 def shifted_sum(
     a: Array, out: Array, axis: Axis, along: tuple[int, int], outside: tuple[Array, Array], start: int
 ) -> None:
-    """Compute `joint_sum` for a plain axis: outputs from `start` on along the first axis, all along the second.
+    """Compute `joint_sum` for a plain axis: outputs from `start` on along the first axis, all outputs along the second.
 
     For each shift, the entries are added as one contiguous slice, which is faster than adding line by line.  Some
     entries thereby receive values of a neighbouring line; these entries are recomputed.  Positive shifts come first, so

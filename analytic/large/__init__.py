@@ -1,4 +1,4 @@
-"""Compute kernels by blocks, and solve kernel regression even if the kernel or its factor does not fit into memory.
+"""Compute kernels block by block, and solve kernel regression even if the kernel or its factor does not fit in memory.
 
 Reading order:
 

@@ -3,7 +3,7 @@
     L L' = K + ridge I,    (L L')^-1 b = L^-T (L^-1 b)
 
 Each task reads its block of K from the store, which every worker must be able to access.  Blocks of L stay on the
-workers that computed them.  If a worker dies, dask recomputes its blocks.  K is padded with the identity.
+workers that computed them; if one dies, dask recomputes them.  K is padded with the identity to whole blocks.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from minintk.progress import progress_of
 
 
 def dask_client(executor: Any) -> Any:
-    """Return the dask client that made `executor` by `client.get_executor()`, or None for any other executor."""
+    """Return the dask client whose `get_executor()` made `executor`, or None for any other executor."""
     return executor._client if type(executor).__module__.startswith("distributed.") else None
 
 
 def block_of(path: str, n: int, dtype: str, size: int, ridge: float, block_info: Any = None) -> Host:
-    """Return a padded (size, size) block of K + ridge I; K is an (n, n) file, and dask passes block_info."""
+    """Return a padded (size, size) block of K + ridge I; `path` is the file of K, and dask supplies block_info."""
     K = map_npy(path, (n, n), dtype, "the workers expect the kernel's folder where the caller has it")
     i, j = (size * at for at in block_info[None]["chunk-location"])
     out = np.eye(size, dtype=K.dtype) if i == j else np.zeros((size, size), K.dtype)
@@ -53,7 +53,7 @@ class DaskFactor:
 
     @cached_property
     def L(self) -> Any:
-        """Return L, a computed dask array, (whole, whole); raise ValueError if K + ridge I is not positive definite."""
+        """Return L as a (whole, whole) dask array; raise ValueError if K + ridge I is not positive definite."""
         import dask.array as da
         from distributed import as_completed, futures_of
 

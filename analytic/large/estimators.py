@@ -40,7 +40,7 @@ ACTIVATIONS: dict[str, s.Activation] = {
 
 
 def network(depth: int, activation: str | s.Activation, w_std: float, b_std: float) -> s.Sequential:
-    """Build `depth` hidden layers and an output.  Widths are 1, because they do not change kernels in NTK scaling."""
+    """Build an MLP with `depth` hidden layers.  Widths are 1, because they do not affect kernels in NTK scaling."""
     depth, w_std, b_std = whole("depth", depth), number("w_std", w_std), number("b_std", b_std, zero=True)
     if not isinstance(activation, s.Activation):
         if activation not in ACTIVATIONS:
@@ -63,7 +63,7 @@ def _left_out(Y: Host, w: Host, inverse: Callable[[Host], Host], d: Host) -> Hos
 
 
 def _best_ridge(k: Host, Y: Host, w: Host, ridges: Host) -> float:
-    """Return the ridge that minimises sum_i w_i |left-out error_i|^2, using W^1/2 k W^1/2 = Q diag(lam) Q'."""
+    """Return the candidate that minimises sum_i w_i |left-out error_i|^2, using W^1/2 k W^1/2 = Q diag(lam) Q'."""
     root = np.sqrt(w)[:, None]
     lam, Q = eigh(root * k * root.T, overwrite_a=True, check_finite=False)
     R = root * Q
@@ -92,8 +92,8 @@ def shares(f: Host) -> Host:
 def _best_scale(f: Host, Y: Host, w: Host) -> float:
     """Return the s that minimises -sum_i w_i log p_i(label of i), p = shares(f / s), to within 1 %.
 
-    An example costs O(C), so at most max(100, min(2000, 20,000 / C)) examples are used.  The weight of one
-    more example, spread over all examples and labels, keeps s away from 0 if f classifies every example correctly.
+    An example costs O(C), so at most max(100, min(2000, 20,000 / C)) examples are used.  Label smoothing, with the
+    total weight of one more example, keeps s away from 0 if f classifies every example correctly.
     """
     some = slice(None, None, -(-len(f) // max(100, min(2000, 20_000 // f.shape[1]))))
     f, w = f[some], w[some]
@@ -181,11 +181,11 @@ class _Network(BaseEstimator):  # type: ignore[misc]
         return (mean[:, :C] * self.std_ + self.mean_, *spread)
 
     def leave_one_out(self) -> Host:
-        """Predict y at each training example with a network trained on all others to time = inf, (N,) or (N, C).
+        """Predict y at each training example after training on all others to time = inf, (N,) or (N, C).
 
             y_i - (r_i - m_i s_i) / d_i,   r = G^-1 y,  s = G^-1 1,  d = diag G^-1,  G = k(X, X) + ridge / w
 
-        m_i is the mean target of the other examples, and the ridge is `ridge_`.  Inverting `fit`'s factor of G takes
+        m_i is the weighted mean of the other targets, and the ridge is `ridge_`.  Inverting `fit`'s factor of G takes
         N^3 / 3 operations.  Omits examples of weight 0.  Raises ValueError for finite time, landmarks or a singular G.
         """
         check_is_fitted(self)
@@ -198,7 +198,7 @@ class _Network(BaseEstimator):  # type: ignore[misc]
         return left[:, 0] if self._flat else left
 
     def _held_out(self) -> tuple[Host, Host, Host]:
-        """Return (`leave_one_out`, y, w) or, if unavailable, generalised cross-validation: y - (y - S y) / (1 - h).
+        """Return (held-out f, y, w): `leave_one_out`, else generalised cross-validation, f = y - (y - S y) / (1 - h).
 
         h is the mean of S_ii for the smoother S.  Omits landmarks from h and the result, unless all rows are landmarks.
         """
@@ -237,7 +237,7 @@ class _Regressor(MultiOutputMixin, RegressorMixin, _Network):  # type: ignore[mi
         return self
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
-        """Return the mean, (M,) or (M, C), and optionally standard deviations, (M[, C]), or covariance, (M, M[, C])."""
+        """Return means, (M,) or (M, C), and optionally standard deviations, (M[, C]), or covariances, (M, M[, C])."""
         if return_std and return_cov:
             raise ValueError("predict expects return_std or return_cov, got both")
         wanted = {"std": True} if return_std else {"cov": True} if return_cov else {}
@@ -260,19 +260,19 @@ class NTKRegressor(_Regressor, _Trained):
     """Regression by an ensemble of infinitely wide networks with all layers trained by gradient flow up to `time`.
 
     spec : a `minintk` spec; by default, a network of `depth` hidden layers with `activation`, w_std and b_std.
-    image_shape : (H, W, C), the shape of a row of X, for convolutional specs.
-    ridge : penalty on the weights' movement, in units of mean Theta(x, x) if relative; "loo" minimises held-out error.
-    landmarks : number M or indices for `solve(by="landmarks")`, which takes O(N M) per step and predicts only means.
-    time : lr x steps on L = 1/(2N) sum |f - y|^2, or the number of steps if `lr` is passed; inf is the end of training.
+    image_shape : (H, W, C), to which each row of X is reshaped, for convolutional specs.
+    ridge : penalty on weight changes, in units of mean Theta(x, x) if relative; "loo" minimises leave-one-out error.
+    landmarks : their number M or indices, for `solve(by="landmarks")`; predicts only means, in at most O(N M) per step.
+    time : lr x steps on L = 1/(2N) sum |f - y|^2, or the number of steps if `lr` is passed; inf for convergence.
     normalize_y : True to divide the centred targets by their standard deviation and to rescale the predictions.
 
     Standard deviations and covariances are those of f over initialisations, without noise, so they give no prediction
     intervals.  They are proportional to the scale of the prior, not of y, so standardise y or pass normalize_y=True.
-    For calibrated intervals, use GaussianProcessRegressor(NetworkKernel() + WhiteKernel(), normalize_y=True).
+    For prediction intervals, use GaussianProcessRegressor(NetworkKernel() + WhiteKernel(), normalize_y=True).
 
     Attributes: kernel_, the `Kernel`; ridge_, the absolute ridge; mean_ and std_, (C,), the offsets and scales of the
-    targets.  With ridge=0, repeated rows are fitted by the mean of their targets.  Raises UnsupportedLayer if a spec
-    has no kernel, and ValueError if a singular kernel's limit is lost to rounding.  Lee et al. 2019, eqs. (14) to (16).
+    targets.  With ridge=0, the fit at repeated rows is the mean of their targets.  Raises UnsupportedLayer if the spec
+    has no kernel, and ValueError if rounding hides a singular kernel's limit.  Lee et al. 2019, eqs. (14) to (16).
 
     >>> import numpy as np
     >>> X = np.linspace(-1, 1, 9)[:, None]
@@ -305,7 +305,7 @@ class NNGPRegressor(_Regressor):
 
 class _Classifier(ClassifierMixin, _Network):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fit X : (N, d), y : (N,) labels of at least two classes, and sample_weight : (N,)."""
+        """Fit X : (N, d) and labels y : (N,) of at least two classes, with sample_weight : (N,)."""
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
         check_classification_targets(y)
         self.classes_, index = np.unique(y, return_inverse=True)
@@ -330,10 +330,10 @@ class _Classifier(ClassifierMixin, _Network):  # type: ignore[misc]
 
 
 class NTKClassifier(_Classifier, _Trained):
-    """Classification by `NTKRegressor` with a 0/1 target column per class, and with its arguments except normalize_y.
+    """Classification by an `NTKRegressor` with one 0/1 target per class; takes the same arguments except normalize_y.
 
     P(class) is the probability that the class's output is the largest, for outputs N(mean, scale_^2 I).  scale_
-    minimises the log-loss of means from leave-one-out or generalised cross-validation, with slightly smoothed labels.
+    minimises the log-loss of held-out means (leave-one-out or generalised cross-validation) for smoothed labels.
 
     >>> import numpy as np
     >>> X = np.linspace(-1, 1, 41)[:, None]
@@ -345,7 +345,7 @@ class NTKClassifier(_Classifier, _Trained):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class NNGPClassifier(_Classifier):
-    """Classification as in `NTKClassifier`, with the mean of `NNGPRegressor` and its arguments except normalize_y."""
+    """Classification as in `NTKClassifier`, but by an `NNGPRegressor`; takes the same arguments except normalize_y."""
 
     ridge: float | Literal["loo"] = 1e-3
     _kind: ClassVar[Kind] = "nngp"
@@ -355,10 +355,10 @@ class NNGPClassifier(_Classifier):
 class NetworkKernel(theirs.Kernel):  # type: ignore[misc]
     """K ("nngp") or Theta ("ntk") of a wide network, as a kernel of `sklearn.gaussian_process` with derivatives.
 
-    w_std, b_std : factors that multiply all w_std and all b_std of the spec; without a spec, those of all layers.
-    Scikit-learn maximises the evidence over both factors within their bounds, using `Kernel.derivatives`.  With "fixed"
-    bounds or b_std=0, a factor keeps its value.  Tune depth and activation by grid search.  Kernels can be combined, as
-    in NetworkKernel() + WhiteKernel().  Variances of erf networks are bounded: use ConstantKernel() * NetworkKernel().
+    w_std, b_std : factors that multiply all w_std and all b_std of the spec; without a spec, the values for all layers.
+    Scikit-learn maximises the evidence over both factors within their bounds, using `Kernel.derivatives`.  A factor is
+    not tuned if its bounds are "fixed" or it is 0.  Tune depth and activation by grid search.  Kernels can be combined,
+    as in NetworkKernel() + WhiteKernel().  Erf networks have bounded variances: use ConstantKernel() * NetworkKernel().
 
     >>> import numpy as np
     >>> from sklearn.gaussian_process import GaussianProcessRegressor
@@ -381,7 +381,7 @@ class NetworkKernel(theirs.Kernel):  # type: ignore[misc]
 
     @property
     def hyperparameters(self) -> list[theirs.Hyperparameter]:
-        """Return the hyperparameters b_std and w_std, whose logarithms are theta; raise ValueError for bad bounds."""
+        """Return hyperparameters b_std and w_std, whose logarithms are theta; raise ValueError for invalid bounds."""
         found = []
         for name in sorted(PARAMETERS):
             of = numbers(bounds := getattr(self, f"{name}_bounds"))
@@ -392,7 +392,7 @@ class NetworkKernel(theirs.Kernel):  # type: ignore[misc]
         return found
 
     def __repr__(self) -> str:
-        """Return the kernel's type and arguments, with three digits per scale as in scikit-learn's kernels."""
+        """Return the kernel's type and arguments, with scales to three digits, as in scikit-learn's kernels."""
         of = f"depth={self.depth}, activation={self.activation!r}" if self.spec is None else f"spec={self.spec!r}"
         return f"NetworkKernel({of}, w_std={self.w_std:.3g}, b_std={self.b_std:.3g}, kind={self.kind!r})"
 

@@ -1,9 +1,9 @@
-"""Compute the Cholesky factor of a large kernel by blocks, in memory or in a folder that survives the process.
+"""Compute the Cholesky factor of a large kernel block by block, in memory or in a folder that outlives the process.
 
     L_rj = (K_rj - sum_{i<j} L_ri L_ji') L_jj^-T,      L_rr L_rr' = K_rr - sum_{i<r} L_ri L_ri'
 
-The blocks are computed row by row, in the kernel's precision.  Each block of K is read once, with one panel of K in
-memory.  Blocks of L are numbered in the order (0, 0), (1, 0), (1, 1), (2, 0), ...  In a folder, each block is a file
+Blocks are computed row by row, in the kernel's precision.  Each block of K is read once; memory holds one panel of K at
+a time.  Blocks of L are numbered in the order (0, 0), (1, 0), (1, 1), (2, 0), ...  In a folder, each block is a file
 
     17-1a2b3c4d.npy    named by the block's number and the checksum of its bytes; written atomically
 
@@ -39,7 +39,7 @@ PIECE = 512
 
 
 class Blocks(list[Host]):
-    """The finished blocks of L, in memory or in `folder`.  Raises OSError, before any work, if the disk is too full."""
+    """The finished blocks of L, in memory or in `folder`.  Raises OSError at once if the disk is too full."""
 
     def __init__(self, shapes: list[tuple[int, int]], dtype: np.dtype[Any], folder: Path | None) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ class Factor:
         return self.blocks[self._number(r, j)]
 
     def _row(self, r: int, gram: Gram, advance: Callable[[float], None]) -> None:
-        """Compute the missing blocks of row r; `panel` contains K at first, and L at the end."""
+        """Compute the missing blocks of row r; `panel` holds K initially and L at the end."""
         panel: Host = np.asarray(gram.panel(r))
         start, rows = self.rows[r].start, panel.shape[0]
         own = np.einsum("ii->i", panel[:, start:])  # a view of the diagonal
@@ -122,7 +122,7 @@ class Factor:
             panel[:, columns] = self.block(r, j)
 
     def _reduce(self, panel: Host, at: slice, r: int, j: int) -> None:
-        """Compute the rows `at` of L_rj or, if j = r, of K_rr minus earlier products, at and below the diagonal."""
+        """Compute rows `at` of L_rj or, if j = r, of K_rr - sum_i L_ri L_ri', at and below the diagonal."""
         columns = self.rows[j]
         width = columns.stop - columns.start if j < r else at.stop
         target = panel[at, columns.start : columns.start + width]
@@ -133,7 +133,7 @@ class Factor:
             target[...] = triangular(self.block(j, j), target.T).T
 
     def _diagonal(self, block: Host, start: int, gram: Gram, largest: float) -> Host:
-        """Return L_rr, or raise ValueError.   largest : the largest K_ii in block row r, which scales rounding."""
+        """Return L_rr, or raise ValueError.   largest : the largest K_ii in block row r, for an error message."""
         (potrf,) = scipy_module(np, "linalg").get_lapack_funcs(("potrf",), (block,))
         L, info = potrf(block, lower=True, clean=True)
         if info:

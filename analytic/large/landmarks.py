@@ -1,4 +1,4 @@
-"""Solve kernel regression on M landmarks z among N examples, with N M entries of the kernel instead of N^2.
+"""Solve kernel regression on M landmarks z among N examples, using N M entries of the kernel instead of N^2.
 
     f(x) = k(x, z) a,    a minimises  sum_i w_i |f(x_i) - y_i|^2 + ridge a' K_mm a
 
@@ -9,7 +9,7 @@ With K_mm = L L', W = diag(w) and v = L' a, conjugate gradients preconditioned w
 
 P is S with the sum over examples replaced by N / M times the sum over landmarks.  K_nm is read in pieces of rows.  If
 K_nm fits in memory, each step reads all pieces; otherwise, S - ridge I : (M, M) is formed once, in O(M^2 + piece)
-memory.  With M = N, a is the exact solution.  Rudi, Carratino and Rosasco 2017, eqs. (8) and (13).
+memory.  With M = N, a is exact up to rounding.  Rudi, Carratino and Rosasco 2017, eqs. (8) and (13).
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Nystrom:
         return b
 
     def _factor(self, K: Array, rounding: float) -> Array:
-        """Return lower triangular L, L L' = K + jitter I.  The jitter exceeds rounding and grows if Cholesky fails."""
+        """Return lower triangular L, L L' = K + jitter I.  The jitter exceeds rounding errors and grows on failure."""
         xp, m = self.xp, len(K)
         jitter = 10 * m**0.5 * rounding * float(xp.max(xp.abs(xp.diagonal(K)))) or 1e-300
         for scale in (1.0, 10.0, 100.0, 1000.0):

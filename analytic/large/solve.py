@@ -1,11 +1,11 @@
-"""Solve kernel regression at any size: (K + ridge I) a = y by conjugate gradients, until the residual is at most tol.
+"""Solve kernel regression of any size: (K + ridge I) a = y by conjugate gradients, until the residual is at most tol.
 
     preconditioner        work                     memory besides x                    on disk, with store=
     "cholesky"  L L'      n^3 / 3, 2 to 4 steps    a panel of K; L without store=      K, L and the state
     "landmarks"           M^3 + steps times n M    M^2, and k(x, z) up to 4 GiB        k(x, z) and the state
 
 The factor has the precision of K, for instance float32.  Residuals and steps use float64, so the steps also correct
-rounding errors of the factor.  Here n is the number of examples, and M that of landmarks.
+rounding errors of the factor.  Here n is the number of examples, and M the number of landmarks.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Solved:
     landmarks: Host | None = None
 
     def predict(self, x_test: Array) -> Array:
-        """Return f : (M, C) at x_test : (M, *shape of an example), from pieces of up to 256 MiB of the kernel."""
+        """Return f : (M, C) at x_test : (M, *shape of an example), using pieces of the kernel of up to 256 MiB."""
         self.ensemble.check(x_test)
         X, xp = self.ensemble.x, array_namespace(self.ensemble.x)
         X = X if self.landmarks is None else X[to_library(self.landmarks, xp)]
@@ -83,15 +83,15 @@ def solve(
 ) -> Solved:  # fmt: skip
     """Compute f(x) = k(x, X) (k(X, X) + ridge I)^-1 y, the mean of `posterior`, for kernels that do not fit in memory.
 
-    kernel, x, y, ridge (a number), kind : as in `posterior`.  With "cholesky" and a store, only panels are in memory.
+    kernel, x, y, ridge (a number), kind : as in `posterior`.  With "cholesky" and a store, K is read panel by panel.
     by : "cholesky" factorises the kernel on the host; if the kernel is not positive definite, the error names the
         pivot.  "landmarks" minimises sum_i w_i |f(x_i) - y_i|^2 + ridge a' k(z, z) a over functions f = k(., z) a,
-        where z are the landmarks.  The solution is approximate; a step takes O(N M) operations.
+        where z are the landmarks.  The solution is approximate; a step takes at most O(N M) operations.
     landmarks : for by="landmarks", the number (default 5000) or the indices of examples.   weight : w, (N,), or ones.
     tol : the iteration stops if |y - (K + ridge I) a| / |y|, or its analogue for landmarks, is <= tol in each column.
-    store : a folder for the kernel, its factor and the state.  If the process is killed, the same call resumes and
-        gives the same bytes (docs/large-kernels.md).  Without a store, the factor is in memory (N^2 / 2 entries), and
-        each step recomputes the blocks of the kernel.
+    store : a folder for the kernel, its factor and the iteration's state.  If the process is killed, the same call
+        resumes, and its result has the same bits (docs/large-kernels.md).  Without a store, the factor is in memory
+        (N^2 / 2 entries), and each step recomputes the blocks of the kernel.
     executor : computes the blocks of the kernel, which the steps read from `store`.  The workers of a dask client's
         executor also compute the factor, for which they need access to the folder (docs/clusters.md).
     progress : show progress bars with the remaining time on stderr.
@@ -172,7 +172,7 @@ def _gradients(
         z = P^-1 r,   beta = -z'w / r'z (previous),   p = z + beta p
         q = (K + ridge) p,   alpha = r'z / p'q,   w = alpha q,   a += alpha p,   r -= w
 
-    At the end, r is recomputed from a; if r still exceeds tol, the iteration restarts from a.
+    At the end, r is recomputed from a; if the residual still exceeds tol, the iteration restarts from a.
     """
     xp = K.xp
     sizes = xp.max(xp.abs(y), axis=0)
@@ -226,7 +226,7 @@ def _step(K: gram.Gram | Nystrom, precondition: Precondition, now: dict[str, Arr
 
 
 def _shares(advance: Callable[[float], None]) -> Callable[[int, int], None]:
-    """Convert a kernel's progress(done, total) to increments that exclude the work of an earlier process."""
+    """Return a progress(done, total) that passes increments to `advance`, without an earlier process's work."""
     seen: list[int] = []
 
     def progress(done: int, total: int) -> None:
@@ -254,7 +254,7 @@ def _read(path: Path | None, like: Mapping[str, Array]) -> dict[str, Host] | Non
 
 
 def _write(path: Path | None, arrays: dict[str, Array]) -> None:
-    """Store the arrays for a later process if there is a folder."""
+    """Store the arrays for a later process, unless `path` is None."""
     if path is None:
         return
     remove_parts(path)
@@ -264,7 +264,7 @@ def _write(path: Path | None, arrays: dict[str, Array]) -> None:
 
 
 def _check_memory(x: Array, y: Array, m: int, store: Store) -> None:
-    """Raise MemoryError, before any work, if the solve does not fit into memory.   m : number of landmarks, or 0."""
+    """Raise MemoryError if the solve does not fit in memory.   m : number of landmarks, or 0."""
     (n, C), item = y.shape, int(x.dtype.itemsize)
     if m:
         need, remedy = 32 * m**2 + 24 * m * max(m, ROWS) + 8 * C * (6 * m + 4 * n), "take fewer landmarks"

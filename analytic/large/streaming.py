@@ -1,4 +1,4 @@
-"""Compute kernels by blocks: in memory with an executor, or in a store on disk that processes share and resume.
+"""Compute kernels block by block: in memory with an executor, or in a store on disk that processes share and resume.
 
 A store is a folder (see docs/long-runs.md):
 
@@ -7,10 +7,10 @@ A store is a folder (see docs/long-runs.md):
                         MARK is a fingerprint of network, inputs and precision
     blocks/             17.lock is a claim on block 17
 
-A block is written to the results and flushed to disk before its line is added.  The same call on the same store
-computes the blocks without a matching line, and ends with the same bytes as one uninterrupted process.  Checksums start
-from the fingerprint's checksum, so a matching line shows that the block belongs to this kernel.  If a line of the
-record is damaged, only its block is lost.
+A block is written to the results and flushed to disk before its line is added to the record.  The same call on the same
+store computes the blocks without a matching line; the result has the same bits as that of one uninterrupted process.
+Checksums start from the fingerprint's checksum, so a matching line shows that the block belongs to this kernel.  If a
+line of the record is damaged, only its block is recomputed.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class KernelStore:
         return self.folder / f"{name}.npy"
 
     def _lines(self) -> Lines | None:
-        """Return the record's complete lines, or None without records; raise ValueError if another kernel's exist."""
+        """Return the record's complete lines, or None without records; raise ValueError if another kernel has one."""
         try:
             lines = read_lines(self.record, "the record of a store", "delete the store and start again")
         except FileNotFoundError:
@@ -121,7 +121,7 @@ class KernelStore:
         return found
 
     def _reserve(self, name: str) -> None:
-        """Create a result filled with NaN, which reserves the space on disk."""
+        """Create a result file filled with NaN, to reserve the space on disk."""
         nan = np.broadcast_to(np.asarray(np.nan, str(self.inputs.dtype)), self.inputs.shape)
 
         def write(file: BinaryIO) -> None:
@@ -148,7 +148,7 @@ class KernelStore:
         return found.pop() if len(found) == 1 else ""
 
     def _damaged(self) -> list[int]:
-        """Return the blocks whose bytes, or those of the mirror image, match no line; others keep the matching line."""
+        """Return blocks whose bytes, or those of the mirror image, match no line; for the others, keep the match."""
         results = self.results()
         found = {n: self._sums(n, results) for n in self.done}
         self.done |= {n: {sums} for n, sums in found.items() if sums in self.done[n]}
@@ -178,7 +178,7 @@ class KernelStore:
         self.done[number] = {sums}
 
     def _write(self, path: Path, place: Place, block: Host) -> None:
-        """Write a block to a result row by row and flush it; a full disk raises OSError instead of sending a signal."""
+        """Write a block to a result file by rows and flush it; a full disk raises OSError, not a signal."""
         with space_on_disk(path), open(path, "r+b") as file:
             npy_header(file)
             start = file.tell()
@@ -247,7 +247,7 @@ def kernels_by_blocks(
             raise TypeError("executor= is for arrays of NumPy; a GPU does not need it")
 
     def engine() -> Engine:
-        """Return an engine; without an executor, check that memory has room for a block besides the engine."""
+        """Return an engine; without an executor, check that memory also has room for a block."""
         found = begin()
         if executor is None:
             n, m = inputs.shape
@@ -280,7 +280,7 @@ def kernels_by_blocks(
 
 
 def on_one_core(evaluate: Evaluate, block: Engine) -> tuple[list[Array | None], float]:
-    """Run evaluate(block) without threads, because the other cores have their own workers."""
+    """Run evaluate(block) on a single thread, because the other cores have their own workers."""
     with single_threaded_blas():
         return alone(evaluate, block)
 

@@ -1,4 +1,4 @@
-"""Compute feature learning in infinitely wide linear networks of any depth by mean-field theory.
+"""Model feature learning in infinitely wide linear networks of any depth by mean-field theory.
 
 Let n be the width of the hidden layers h^l, l = 1 ... L, and g^l = gamma0 n df/dh^l their backward signals.  Weights
 W^l ~ N(0, 1) between layers l and l + 1 enter as sigma_l / sqrt(n) W^l.  `analytic.limits.linear_problem` gives a basis
@@ -10,7 +10,7 @@ lr gamma0 sigma_l / sqrt(n) sum_ic g^{l+1}_c(s) e_ic(s) h^l_i(s)' to W^l.  Over 
 
 The kernels over time are H^l(k, s) = h^l(k) h^l(s)' / n : (r, r) and G^l(k, s) = g^l(k) g^l(s)' / n : (C, C).  They
 become deterministic as n -> infinity.  W^l(0) enters both chi and xi.  Hence chi is the sum of a Gaussian u with the
-covariance sigma_l^2 H^l, independent across neurons, and a response to g^{l+1} through h^l.  The same is true of xi:
+covariance sigma_l^2 H^l, independent across neurons, and a response to g^{l+1} through h^l.  Likewise for xi:
 
     chi = u + gamma0 sigma_l^2 A^l g^{l+1},    A^l(k, s) = (1/gamma0) dh^l(k)/dr(s),     cov u = sigma_l^2 H^l
     xi  = r + gamma0 sigma_l^2 B^{l+1} h^l,    B^l(k, s) = (1/gamma0) dg^l(k)/du(s),     cov r = sigma_l^2 G^{l+1}
@@ -97,7 +97,7 @@ class DeepLinearLimit:
     g: tuple[Signal, ...]
 
     def predict(self, k: Any = None, x_test: Array | None = None) -> Array:
-        """Return f after k steps, (M, C), or after 0 ... T - 1 steps, (T, M, C), at x_test or on the training set."""
+        """Return f : (M, C) after k steps or, for None, (T, M, C) after 0 ... T - 1, at x_test or the training set."""
         F = self.F if k is None else self.F[self._step(k)]
         return self.problem.to_caller(self.problem.in_basis(x_test)[1] @ F)
 
@@ -127,16 +127,16 @@ class DeepLinearLimit:
 def deep_linear_limit(
     spec: s.Layer, x: Array, y: Array, *, gamma0: float = 1.0, lr: float, steps: int
 ) -> DeepLinearLimit:
-    """Run full-batch gradient descent on L = 1/(2N) sum |f - y|^2 of an infinitely wide linear network of any depth.
+    """Run full-batch gradient descent on L = 1/(2N) sum |f - y|^2 for an infinitely wide linear network of any depth.
 
     spec : mn.Sequential(mn.Dense(n, w_std=...), ..., mn.Dense(C, w_std=...)); hidden widths have no effect.
     x : (N, d), y : (N, C).  gamma0 >= 0 : the strength of feature learning; 0 gives descent with the NTK.
     lr : the learning rate, with t = lr * steps.  It corresponds to lr gamma0^2 n for the weights at width n
     (`analytic.limits.linear_problem`).  The result differs from gradient flow by c_1 lr + c_2 lr^2 + ...
 
-    If x has rank r, a step takes O(L (r + C) ((r + C) steps)^2) operations.  For example, 100 steps of 5 inputs and two
-    hidden layers take .07 s.  Raises UnsupportedLayer for activations or biases, and ValueError for invalid shapes or
-    settings.  Raises MemoryError, before any work, if memory is scarce, and FloatingPointError if the descent diverges.
+    If x has rank r, a step takes O(L (r + C) ((r + C) steps)^2) operations.  For example, 100 steps with 5 inputs and
+    two hidden layers take .07 s.  Raises UnsupportedLayer for activations or biases, and ValueError for invalid shapes
+    or settings.  Raises MemoryError if too little memory is free, and FloatingPointError if the descent diverges.
 
     >>> import numpy as np, minintk as mn
     >>> spec = mn.Sequential(mn.Dense(512), mn.Dense(512), mn.Dense(1))

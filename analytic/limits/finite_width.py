@@ -1,12 +1,12 @@
-"""Compute exact moments of the output and the tangent kernel at one input, for finite widths at initialisation.
+"""Compute exact moments of the output and the tangent kernel at one input, for finite networks at initialisation.
 
-Biases are 0.  sigma_l : w_std of layer l.  phi(z) = d(z) z with gates d given by z's sign (ReLU, LeakyReLU, Abs, none).
+Biases are 0.  sigma_l : w_std of layer l.  phi(z) = d(z) z with gates d set by z's sign (ReLU, LeakyReLU, Abs, none).
 z^{l+1} = s_l W^l h^l with W ~ N(0, 1), s_l^2 = sigma_l^2 / n_l, h^l = d^l z^l, and delta^l = df/dz^l for one output f:
 
     hatTheta(x, x) = sum_{l = 0 ... L} s_l^2 |h^l|^2 |delta^{l+1}|^2
 
-The gates can be replaced by fair coins that are independent of the weights.  Negating a neuron's row of W^l and column
-of W^{l+1} flips its gate, and each term remains the same function of weights and gates.  The result is a product of
+The gates can be replaced by fair coin flips, independent of the weights.  Negating a neuron's row of W^l and column of
+W^{l+1} flips its gate, but leaves each term the same function of weights and gates.  The result is a product of
 Gaussian matrices, which we average over one matrix at a time.  With m2 = E d^2, m4 = E d^4 (ReLU: 1/2, 1/2),
 
     E |h^{l+1}|^4 = s_l^4 (3 n m4 + n (n-1) m2^2) E |h^l|^4,      n = n_{l+1},      E |delta^l|^4 likewise, downwards
@@ -34,8 +34,8 @@ from minintk.spec.shapes import UnsupportedLayer
 class FiniteWidth:
     """Moments over initialisations for |x|^2 = d; nngp and ntk are proportional to |x|^2, variance to |x|^4.
 
-    nngp : E f^2, the NNGP kernel at every width.  kurtosis : E f^4 / (3 (E f^2)^2), 1 for a Gaussian.
-    ntk : E hatTheta, the NTK at every width.  variance : Var hatTheta.
+    nngp : E f^2, equal to the NNGP kernel at every width.  kurtosis : E f^4 / (3 (E f^2)^2), 1 for a Gaussian.
+    ntk : E hatTheta, equal to the NTK at every width.  variance : Var hatTheta.
     """
 
     nngp: float
@@ -73,10 +73,10 @@ SLOPES: dict[type[s.Layer], float] = {s.Identity: 1.0, s.ReLU: 0.0, s.Abs: -1.0}
 
 
 def finite_width(spec: s.Layer) -> FiniteWidth:
-    """Return the exact moments of a network that has no biases and ReLU, LeakyReLU, Abs or no activations.
+    """Return the exact moments of a network without biases, with ReLU, LeakyReLU, Abs or no activations.
 
-    The moments are for the spec's widths, one input, one output (hatTheta_cc), and the NTK parametrization with scales
-    1.  Raises UnsupportedLayer for biases or other layers, and ValueError without a hidden layer or a final Dense.
+    The moments are for the spec's widths, one input, one output (hatTheta_cc), and the NTK parametrization with unit
+    scales.  Raises UnsupportedLayer for biases or other layers, and ValueError without a hidden or a final Dense layer.
 
     >>> import minintk as mn
     >>> for n in (10, 1000):

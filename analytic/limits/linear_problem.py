@@ -4,8 +4,8 @@
 
 with hidden widths n -> infinity and gamma0 fixed.  Dividing by sqrt(n) makes outputs small, so features must move to
 fit the targets.  The learning rate gamma0^2 n compensates for this division, so f starts with the tangent kernel of
-f_net.  gamma0 controls how much features move: gamma0 -> 0 is the NTK's linearised training, and gamma0 = 1 is mean
-field (muP for these networks).  At width n, the limit corresponds to
+f_net.  gamma0 controls how much features move: gamma0 -> 0 gives linearised (NTK) training, and gamma0 = 1 the
+mean-field limit (muP for these networks).  At width n, the limit corresponds to
 
     model = mn.Centred(net, theta0, alpha=1 / (gamma0 * n**0.5)),    lr = (t / steps) / alpha**2
 
@@ -142,7 +142,7 @@ def integrated(
 
 
 def check_data(x: Array, y: Array, C: int, x_test: Array | None = None) -> list[Array]:
-    """Check x : (N, d), y : (N, C), x_test : (M, d), all from one array library; return [x, x_test] or [x]."""
+    """Check x : (N, d), y : (N, C), x_test : (M, d), of the same array library; return [x, x_test] or [x]."""
     check_examples("x", x)
     check_targets(y)
     array_namespace(x, y)

@@ -1,4 +1,4 @@
-"""Compute feature learning at infinite width, for any activation and depth, from sampled neurons (mean-field theory).
+"""Simulate feature learning at infinite width, for any activation and depth, from sampled neurons (mean-field theory).
 
 The scales are as in `analytic.limits.linear_problem`: f is 1/(gamma0 sqrt(n)) f_net minus its initial value, with the
 rate lr gamma0^2 n.  The hidden layers are h^l and phi^l = phi(h^l), and the drive is e = (y - f)/N.  Each output has
@@ -16,7 +16,7 @@ with Gaussian fields u, r and responses to the signals that W^l(0) transmitted e
     xi  = r + gamma0 sigma_l^2 sum_{s<=k} B^{l+1}(k, s) phi^l(s)     B^l = <d g^l(k) / du(s)> / gamma0
     cov u = sigma_l^2 Phi^l,    cov r = sigma_l^2 G^{l+1},           f = <phi^L z^L> / gamma0
 
-Steps are finite, so B has a term at s = k, <phi''(h) z> / gamma0.  It is 0 only at the start, when z is independent of
+Steps are finite, so B has a term at s = k, <phi''(h) z> / gamma0.  It vanishes at the start, when z is independent of
 h.  For ReLU, phi'' is a delta function.  Stein's lemma, sum_s <dg(k)/du(s)> cov(u(s), u(t)) = <g(k) u(t)>, gives the
 responses without phi'', as covariances of known samples.  For n samples, chi and xi then have the law of products with
 a Gaussian matrix, given its earlier products (`DeferredGaussian`).  Therefore n samples have the law of a network of
@@ -120,7 +120,7 @@ class FeatureLearningLimit(Trajectory):
 class Problem:
     """The layers, the settings, y : (N, C), and Z : (M, r), the inputs / sqrt(d) in a basis of their span.
 
-    Adam depends on the basis, so it uses Z = inputs / sqrt(d).
+    Adam depends on the basis, so for Adam, Z = inputs / sqrt(d).
     """
 
     dense: tuple[s.Dense, ...]
@@ -228,11 +228,11 @@ def feature_learning_limit(
     samples : neurons per hidden layer, in 16 groups whose spread gives standard errors of order samples^(-1/2).  The
     means' systematic error is of order 16 / samples, which is much smaller.
 
-    The work is O(samples m^2) for m <= C (N + M)(steps + 1) independent features.  For example, 64,000 samples, 4
-    examples, 20 steps and two hidden layers take 3 s.  Adam then needs samples^2 / 8 more bytes, and samples^2 / 16
-    more operations per step.  Raises UnsupportedLayer for other layers or an activation without a derivative,
-    ValueError for invalid shapes, gamma0, lr or samples, and TypeError if rng is a seed or if lr is another optimiser.
-    Raises MemoryError, before any work, if memory is scarce, and FloatingPointError if the descent diverges.
+    The work is O(samples m^2) for m <= C (N + M)(steps + 1) independent features.  For example, 20 steps with 64,000
+    samples, 4 examples and two hidden layers take 3 s.  Adam then needs about samples^2 / 8 more bytes, and of order
+    samples^2 / 16 more operations per step.  Raises UnsupportedLayer for other layers or an activation without a
+    derivative, ValueError for invalid shapes, gamma0, lr or samples, and TypeError if rng is a seed or if lr is another
+    optimiser.  Raises MemoryError if too little memory is free, and FloatingPointError if the descent diverges.
 
     >>> import numpy as np, minintk as mn
     >>> spec = mn.Sequential(mn.Dense(512), mn.ReLU(), mn.Dense(512), mn.ReLU(), mn.Dense(1))
@@ -265,7 +265,7 @@ def feature_learning_limit(
 
 
 def _over_groups(problem: Problem, n: int, steps: int, rng: np.random.Generator, dtype: Any) -> FeatureLearningLimit:
-    """Run the groups in sequence; return the means over them and their standard errors."""
+    """Run the groups one after another; return the means over them and their standard errors."""
     xp, groups = array_namespace(problem.Z), (Group(problem, n, rng).descent(steps) for _ in range(GROUPS))
     with np.errstate(over="ignore", invalid="ignore"):  # `descent` checks
         runs = [[xp.stack(a) for a in zip(*group, strict=True)] for group in groups]

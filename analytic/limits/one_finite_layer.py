@@ -73,7 +73,7 @@ class Jet(NamedTuple):
 
 
 def mean(a: Host, b: Host) -> Host:
-    """Return E a b over samples; the shapes are (S, *A), (S, *B) and (*A, *B)."""
+    """Return the mean of a b over samples, (*A, *B), for a : (S, *A) and b : (S, *B)."""
     return np.tensordot(a, b, (0, 0)) / len(a)
 
 
@@ -84,14 +84,14 @@ def derivatives(phi: s.Layer, z: Host) -> list[Host]:
 
 
 def through(phi: list[Host], kappa: Host, w2: float) -> tuple[Host, Host]:
-    """Return derivatives of a layer's (c, p, q, rho) with respect to those of the layer below, for `Jet.below`.
+    """Return first and second derivatives of a layer's (c, p, q, rho) by those of the layer below, for `Jet.below`.
 
     phi : the layer's phi and its derivatives at samples of z.  kappa : w2 (c + rho) + b^2 of the layer below.
     """
     P = len(kappa)
 
     def slopes(i: int, j: int) -> tuple[Host, Host]:
-        """Return the derivatives of E phi^(i)_a phi^(j)_b."""
+        """Return the first and second derivatives of E phi^(i)_a phi^(j)_b."""
         first, second = np.zeros((4, P, P)), np.zeros((4, 4, P, P))
         for u, (iu, ju, fu) in enumerate(PRICE):
             first[u] = w2 * fu * mean(phi[i + iu], phi[j + ju])
@@ -111,7 +111,7 @@ def through(phi: list[Host], kappa: Host, w2: float) -> tuple[Host, Host]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FiniteLayer:
-    """One finite layer, to which the formulas at the top of this file are applied.
+    """One finite layer; applies the formulas at the top of this file.
 
     phi : sigma, s1, s2, s3, ... at samples of z, (S, P) each.  kappa : (P, P).  K, T : jets in this layer's means.
     N : the size of the training set.

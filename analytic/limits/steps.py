@@ -1,12 +1,12 @@
 """Take steps of SGD (with momentum) or Adam for a group of neurons whose square weight matrices are never drawn.
 
-Let g be the direction of a tensor, i.e. minus its gradient in units of 1 / (gamma0 n), and let rate = lr gamma0:
+Let g be a tensor's direction, minus its gradient in units of 1 / (gamma0 n), and let rate = lr gamma0:
 
     SGD     v <- momentum v + g                                             W <- W + rate v
     Adam    m <- b1 m + (1 - b1) g,    r <- b2 r + (1 - b2) g^2             W <- W + rate s m^ / sqrt(r^)
 
-m^ and r^ are m and r, corrected for the bias due to their start at 0.  s is 1/sqrt(fan-in) for input weights and
-between hidden layers, and 1 otherwise, as in `mn.MeanField()`.  Gradients shrink with width, so eps = 0, and 0/0 = 0.
+m^ and r^ are the bias-corrected m and r, which start at 0.  s is 1/sqrt(fan-in) for the weights into hidden layers, and
+1 otherwise, as in `mn.MeanField()`.  Gradients shrink with width, so eps = 0, and 0/0 counts as 0.
 
 The velocity of square weights is a sum of u v' over steps, so momentum multiplies the factors u.  Adam's quotient acts
 entrywise and has full rank, but it is a function of known vectors.  Hence W = W(0) + D.  Products with W(0) are
@@ -32,7 +32,7 @@ class Steps:
         self.optimizer, self.k, self.memory = optimizer, 0, dict[str, tuple[Any, Any]]()
 
     def entries(self, name: str, g: Array, rate: float, fan_in: int = 1) -> Array:
-        """Return the change of a tensor from its direction g of the same shape."""
+        """Return the change of a tensor, given its direction g of the same shape."""
         before, by = self.memory.get(name, (0 * g, 0 * g)), self.optimizer
         if isinstance(by, SGD):
             self.memory[name] = v, _ = by.momentum * before[0] + g, None
@@ -42,7 +42,7 @@ class Steps:
         return rate / sqrt(fan_in) * scale * m / xp.sqrt(xp.where(r > 0, r, 1.0))
 
     def factors(self, name: str, u: Array, v: Array) -> tuple[Array, Array]:
-        """Return the factors of the square weights' velocity from those of their direction u v'."""
+        """Return the factors of the square weights' velocity, given the factors u and v of their direction u v'."""
         momentum = getattr(self.optimizer, "momentum", 0.0)
         if momentum and name in self.memory:
             xp, (before, past) = array_namespace(u), self.memory[name]

@@ -1,4 +1,4 @@
-"""Compute feature learning in infinitely wide two-layer linear networks from a closed system of differential equations.
+"""Model feature learning in infinitely wide two-layer linear networks by a closed system of differential equations.
 
     f(x) = 1/(gamma0 n) sum_i a_i w_i . x~,    a_i = sigma_2 A_i : (C,),    w_i = sigma_1 W_i : (r,)
 
@@ -14,7 +14,7 @@ All neurons obey the same linear equations, so their second moments obey a close
 
 The equations depend only on gamma0^2.  At gamma0 = 0, S and Q are constant, and dF/dt = 2 sigma_1^2 sigma_2^2 e is
 gradient flow with the NTK.  For gamma0 > 0, tr S / sigma_1^2 - tr Q / sigma_2^2 is conserved, so its two terms change
-equally.  (Bordelon and Pehlevan 2022 for gamma0; Saxe et al. 2014 for the linear network.)
+by equal amounts.  (Bordelon and Pehlevan 2022 for gamma0; Saxe et al. 2014 for the linear network.)
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class TwoLayerLimit:
     def moments(self, t: Any) -> tuple[Host, Host, Host]:
         """Return (F, S, Q) at times t, a number or (T,), on the host, with shapes (T, r, C), (T, r, r), (T, C, C).
 
-        Raises ValueError unless times are finite and >= 0, and RuntimeError if the solver cannot keep its accuracy.
+        Raises ValueError unless times are finite and >= 0, and RuntimeError if the solver fails.
         """
         (r, C), (s1, s2) = self.problem.sizes, self.problem.w_std
         state = np.concatenate([np.zeros(r * C), s1**2 * np.eye(r).ravel(), s2**2 * np.eye(C).ravel()])

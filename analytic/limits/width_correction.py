@@ -17,8 +17,8 @@ of T on the training set, with E_b = e^{-lam_b t} for the eigenvalues lam of T /
 
     V_c = int_0^t e^{-lam_c s} ds   J_bd = int_0^t e^{-lam_b (t-s) - lam_d s} ds   H_cd = int_0^t e^{-lam_c s} V_d(s) ds
 
-Moments of odd order in f vanish, because f and -f are equally likely at the start.  Therefore deviations of f_0 from a
-Gaussian have no effect at this order.  `analytic.limits.one_finite_layer` computes the moments of Theta, O3 and O4.
+Moments of odd order in f vanish, because f and -f are equally likely at initialisation.  Hence non-Gaussianity of f_0
+has no effect at this order.  `analytic.limits.one_finite_layer` computes the moments of Theta, O3 and O4.
 """
 
 from __future__ import annotations
@@ -120,11 +120,11 @@ class WidthCorrection:
         return V, np.exp(-np.minimum(b, d) * t) * _integral(abs(b - d), t), (V[:, None] - _integral(b + d, t)) / d
 
     def _times(self, t: Any) -> Host:
-        """Return the times as an array (T,), at most 60 / lam[0], at which even the slowest mode has been learned."""
+        """Return the times (T,), capped at 60 / lam[0], by which even the slowest mode has been learned."""
         return np.minimum(np.atleast_1d(times(t)), 60 / self.lam[0])
 
     def _expansion(self, limit: Host, found: Host, axis: int, unit: float = 1.0) -> Expansion:
-        """Return the limit, its correction (`unit` times the mean of R estimates) and error.   axis : the examples."""
+        """Return limit, correction (`unit` times the mean of R estimates) and standard error.   axis : the examples."""
         P, N = self.T.shape
         parts = (limit, unit * found.mean(axis=0), unit * found.std(axis=0, ddof=1) / len(found) ** 0.5)
         rows = np.arange(N if P > N else 0, P)
@@ -149,13 +149,13 @@ def width_correction(
     parametrization.  x : (N, d), y : (N, 1), x_test : (M, d).
     samples : number of draws of a neuron's pre-activations per Gaussian average, rounded down to a power of two.  The
     draws are Sobol points with 8 random shifts from `rng` (default numpy.random.default_rng(0)).  The scatter of the 8
-    estimates gives the error.  The work is O(samples L P^2 N^2) for P = N + M examples and L hidden layers.
+    estimates gives the standard error.  The work is O(samples L P^2 N^2) for P = N + M examples and L hidden layers.
 
-    The methods `predict(t)` and `kernel(t)` of the result return the infinite-width limit and the correction (c / n if
-    all widths are n).  The next term is O(1/n^2).
-    Raises UnsupportedLayer for other layers, several outputs, and activations with kinks.  For ReLU, O4 vanishes almost
-    everywhere, but its mean contains E phi''^2, which is infinite.  Raises ValueError for invalid shapes or a singular
-    NTK of the training set, and MemoryError, before any computation, if too little memory is free.
+    The methods `predict(t)` and `kernel(t)` of the result return the infinite-width limit and the correction
+    (proportional to 1/n for equal widths n).  The next term is O(1/n^2).  Raises UnsupportedLayer for other layers,
+    several outputs, and activations with kinks.  For ReLU, O4 vanishes almost everywhere, but its mean contains E
+    phi''^2, which is infinite.  Raises ValueError for invalid shapes or a singular NTK of the training set, and
+    MemoryError, before any computation, if too little memory is free.
 
     >>> import numpy as np, minintk as mn
     >>> spec = mn.Sequential(mn.Dense(100), mn.Tanh(), mn.Dense(100), mn.Tanh(), mn.Dense(1))

@@ -2,7 +2,7 @@
 
     Dense(512), Tanh(), Dense(512), Tanh(), Dense(10)      repeats   Tanh(), Dense(512)
 
-A block ends with its last weights, so its state describes pre-activations, as in the papers.
+A block ends with its last weights, so its state describes pre-activations.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WIDTHS = "width", "channels"
 def repeated(spec: s.Layer) -> s.Sequential:
     """Return the block that a network repeats; if nothing repeats, return the spec as one block of a deeper network.
 
-    Widths can differ between blocks.  Among several runs of equal blocks, choose the longest run, and its shortest
+    Widths can differ between blocks.  Of several runs of equal blocks, choose the longest and, within it, the shortest
     block.  Without repetition, omit a last layer that equals the first except for its width, as in Dense, Tanh, Dense.
 
     >>> repeated(s.Sequential(s.Dense(9), s.Tanh(), s.Dense(8), s.Tanh(), s.Dense(1)))
@@ -51,7 +51,7 @@ def flat(layer: s.Layer) -> list[s.Layer]:
 
 
 def unsized(layer: s.Layer) -> s.Layer:
-    """Return the layer, and its inner layers, with widths of 1, so that layers of different widths compare equal."""
+    """Return the layer with its own and its inner widths set to 1, so that layers of different widths compare equal."""
     if isinstance(layer, s.Several):
         return type(layer)(*map(unsized, layer))
     here: Any = layer
@@ -85,9 +85,9 @@ def steps(block: s.Sequential, of: s.Layer, parametrization: Parametrization) ->
 
 
 def on_vectors(layer: s.Layer) -> s.Layer:
-    """Return the layer's equivalent on vectors, for examples whose pixels or positions are equal and stay equal.
+    """Return the equivalent layer for vectors, if an example's pixels or positions are equal and remain so.
 
-    Raises UnsupportedLayer if a layer distinguishes pixels or positions, e.g. zero padding and some kinds of attention.
+    Raises UnsupportedLayer if a layer distinguishes pixels or positions, as zero padding and some attention layers do.
     """
     match layer:
         case s.Convolution(kernel_size=1 | (1, 1)) | s.Convolution(padding="circular"):

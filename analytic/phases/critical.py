@@ -36,12 +36,12 @@ class Critical(NamedTuple):
 def critical(activation: s.Activation, *, b_std: float | None = None, q: float | None = None) -> Critical:
     """Return w_std, b_std and q* of a deep network of Dense layers and `activation` at the edge of chaos.
 
-    b_std : select the point of the edge with this bias and a stable q*: |dQ / dq| <= 1.
-    q : select the point of the edge with this variance of pre-activations.
-    Without both, select the point of the edge at which dQ/dq = 1, i.e. E phi(u) phi''(u) = 0.  GELU and Swish have such
-    a point at q > 0.  Tanh, erf and sine have this point at b_std = q = 0, and the ReLU family has it at b_std = 0 and
+    b_std : select the point on the edge with this bias and a stable q*: |dQ / dq| <= 1.
+    q : select the point on the edge with this variance of pre-activations.
+    Without either, select the point on the edge at which dQ/dq = 1, so that E phi(u) phi''(u) = 0.  GELU and Swish have
+    such a point at q > 0.  Tanh, erf and sine have theirs at b_std = q = 0, and the ReLU family has it at b_std = 0 and
     any q (q = 1 is returned).  Without `q`, only q = 0 and 1e-6 <= q <= 1e6 are searched.  Raises TypeError unless
-    `activation` has a derivative, and ValueError if both arguments are given or no such point is found.  Sources:
+    `activation` has a derivative, and ValueError if b_std and q are both given or no such point is found.  Sources:
     Schoenholz et al. 2017 (tanh); He et al. 2015 (ReLU); Roberts, Yaida and Hanin 2022, chapter 5 (GELU, Swish).
 
     >>> import minintk as mn
@@ -80,7 +80,7 @@ class Edge:
         return self.maps.chi_q(q) * V / D / q - 1 if isfinite(V) and D > 0 else -np.inf
 
     def at(self, q: float, activation: s.Activation) -> Critical:
-        """Return the point of the edge with variance q."""
+        """Return the point on the edge with variance q."""
         share = self.bias2(q)
         if not share > -NOTHING:
             raise ValueError(
@@ -90,7 +90,7 @@ class Edge:
         return Critical(1 / sqrt(self.maps.variance(q)[1]), 0.0 if share < 1e-14 else sqrt(q * share), q)
 
     def with_bias(self, b: float, activation: s.Activation) -> Critical:
-        """Return the stable point of the edge with this bias and the smallest q; for b = 0, prefer `start`."""
+        """Return the stable point on the edge with this bias and the smallest q; for b = 0, `start` if it exists."""
         if b == 0 and (start := self.start()) is not None:
             return start
         for q in self.roots(lambda q: self.bias2(q) - b * b / q):
@@ -101,7 +101,7 @@ class Edge:
         )
 
     def doubly(self, activation: s.Activation) -> Critical:
-        """Return the point of the edge at which dQ/dq = 1 as well."""
+        """Return the point on the edge at which dQ/dq = 1, or else `start`."""
         for q in self.roots(self.keeps, self.rough):
             if self.bias2(q) > -NOTHING:
                 return self.at(q, activation)
@@ -117,7 +117,7 @@ class Edge:
         return Critical(1 / sqrt(self.maps.variance(q or 1e-16)[1]), 0.0, q)
 
     def rough(self, grid: list[float], k: int) -> float:
-        """Estimate `keeps` at grid[k] by finite differences of log V along the grid, in a tenth of the time."""
+        """Estimate `keeps` at grid[k] by finite differences of log V along the grid, at a tenth of the cost."""
         V, D, _ = self.maps.variance(grid[k])
         ends = grid[max(k - 1, 0)], grid[min(k + 1, len(grid) - 1)]
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -125,7 +125,7 @@ class Edge:
             return float(slope * V / D / grid[k] - 1)
 
     def roots(self, f: Any, rough: Any = None) -> Iterator[float]:
-        """Yield the roots of f in ascending order, between points of a grid at which f (or rough) changes sign."""
+        """Yield the roots of f in ascending order, searching where f (or rough) changes sign between grid points."""
         from scipy.optimize import brentq
 
         grid = np.exp(np.append(np.arange(log(SMALLEST), log(LARGEST), STEP), log(LARGEST))).tolist()

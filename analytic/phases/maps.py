@@ -4,8 +4,8 @@
     p'     = P(q, p)                p = (1 - c) / 2, c = K(x, x') / q
     Theta' = chi Theta + A          chi = dK'(x, x') / dK(x, x'); A and chi depend on the pair, which can be (x, x)
 
-The recursion of kernels computes all three maps.  In the last map, the slope chi multiplies Theta.  For an
-activation, chi is E phi'(u) phi'(u'), the derivative of E phi(u) phi(u') with respect to E u u' (Price's theorem).
+The kernel recursion computes all three maps.  In the last map, the slope chi multiplies Theta.  For an activation, chi
+is E phi'(u) phi'(u'), the derivative of E phi(u) phi(u') with respect to E u u' (Price's theorem).
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ SAME, AT_THE_EDGE = 1e-13, 1e-9
 
 @dataclass(frozen=True)
 class Phase:
-    """Phase of a network of many equal blocks.  Slopes and contributions are per block, and depth scales in blocks.
+    """Phase of a network of many repeated blocks.  Slopes and contributions are per block, and depth scales in blocks.
 
     name : "ordered", "critical" or "chaotic", given chi_1; "unbounded" if variances grow without bound.
     q : q*, the variance of pre-activations at the block's end; it can be 0 or inf.
@@ -70,7 +70,7 @@ class Phase:
         return "linear" if self.name == "critical" and self.q > 0 else "bounded"
 
     def ntk(self, depth: int) -> tuple[float, float]:
-        """Return Theta(x, x) and Theta(x, x') of `depth` blocks on inputs at q* and c*.
+        """Return Theta(x, x) and Theta(x, x') of `depth` blocks, for inputs at q* and c*.
 
             Theta = A (chi^l - 1) / (chi - 1),  l = depth,  (A, chi) = (added, chi_1) for x' = x, else (added_c, chi)
 
@@ -95,11 +95,11 @@ def phase(spec: s.Layer, parametrization: Parametrization = DEFAULT_PARAMETRIZAT
     """Return the phase of a network that repeats a block of layers: fixed points, slopes and depth scales.
 
     spec : a network with a repeated block (`Phase.block`), or only the block.  Widths have no effect.
-    start : the initial variance, which selects one of several fixed points.  All activations with a tangent kernel are
-    supported, with biases, `Residual`, `Sum`, `Product`, `LayerNorm` and `Dropout`.  For convolutions with circular
-    padding, average pooling and attention (softmax, scaling="linear"), all pixels or positions of an input are assumed
-    to be equal.  Raises UnsupportedLayer, with the reason, if the recursion does not close on q and c, and ValueError
-    for start <= 0.  docs/phases.md contains the derivation.  Sources: Poole et al. 2016; Schoenholz et al. 2017 (depth
+    start : the initial variance, which selects one of several fixed points.  Supports all activations with a tangent
+    kernel, biases, `Residual`, `Sum`, `Product`, `LayerNorm` and `Dropout`.  For convolutions with circular padding,
+    average pooling and attention (softmax, scaling="linear"), all pixels or positions of an input are assumed to be
+    equal.  Raises UnsupportedLayer, with the reason, if the recursion does not close on q and c, and ValueError for
+    start <= 0.  docs/phases.md contains the derivation.  Sources: Poole et al. 2016; Schoenholz et al. 2017 (depth
     scales, Dropout); Yang and Schoenholz 2017 (Residual); Xiao et al. 2018 (convolutions), 2020 (the NTK).
 
     >>> import minintk as mn
@@ -131,7 +131,7 @@ def phase(spec: s.Layer, parametrization: Parametrization = DEFAULT_PARAMETRIZAT
 
 
 def in_one_line(spec: s.Layer, parametrization: Parametrization) -> tuple[str, ...]:
-    """Return (line,) for `Network.summary`, about the phase or why there is none; return () without activations."""
+    """Return (line,) for `Network.summary`, with the phase or the reason for its absence; () without activations."""
     if not any(isinstance(layer, s.Activation) for layer in every(spec)):
         return ()
     try:
@@ -168,7 +168,7 @@ def fixed_angle(maps: Maps, q: float) -> float:
     """Return p* = (1 - c*) / 2, to which pairs with 0 <= c < 1 converge; nan if all angles are preserved.
 
     c' is a sum of terms b_n c^n with b_n >= 0, so c' grows with c and is convex on [0, 1].  Hence c' = c has one
-    root c* < 1 if c' < c just below 1, which holds if the slope exceeds 1 or masks separate equal inputs.  Else c* = 1.
+    root c* < 1 if c' < c just below 1: for a slope above 1, or if dropout separates equal inputs.  Else c* = 1.
     """
     from scipy.optimize import brentq
 

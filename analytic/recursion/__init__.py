@@ -1,4 +1,4 @@
-"""Propagate kernels through the layers.  Layers become steps that act on pairs of vectors.
+"""Propagate kernels through the layers.  Layers become steps that act on rows and on pairs of rows.
 
 Reading order:
 

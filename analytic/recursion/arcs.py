@@ -1,4 +1,4 @@
-"""Fit the polynomials P and R, from which compiled code computes angles exact to rounding, without branches."""
+"""Fit the polynomials P and R, from which compiled code computes angles to rounding error, without branches."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ phi' jumps by J_k at t_k.  For the angle a <= pi/2, T = tan(a/2), and two kinks 
     W(h, A) = h int_0^A (1 - e^(-y)) / 2y dx,  y = (h^2 + x^2) / 2          (arctan(A/h) minus 2 pi Owen's T(h, A/h))
     e(b)    = exp(-(h^2 + l^2 - 2 h l cos b) / 2 sin(b)^2)                   (u = t_k and u' = t_l; Price's theorem)
 
-Unequal norms add E (phi(s z) / sqrt v - phi(s' z) / sqrt v')^2 / 4 to p'.  If a > pi/2, the formulas apply to u, -u'
-and phi(-x).  Since sum J_k = 0, W and e at l = 0 or h = 0 can be subtracted, to avoid cancellation for large s or s'.
+Unequal norms add E (phi(s z) / sqrt v - phi(s' z) / sqrt v')^2 / 4 to p'.  For a > pi/2, use u and -u', with phi(-x)
+for -u'.  Since sum J_k = 0, subtracting W and e at l = 0 or h = 0 avoids cancellation for large s or s'.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def lag(xp: Any, y: Array, parts: tuple[Array, Array], square: Array, far: Array
 
 
 def clipped(point: Pointwise) -> Form:
-    """Return the form of phi for vectors.  If phi has a kink at 0, zero rows are treated as left of it, as in ReLU."""
+    """Return the form of phi for vectors.  Zero rows count as lying to the left of a kink at 0, as in ReLU."""
     kinks = np.sort(np.asarray(point.kinks, dtype=np.float64))
     J = np.diff(point.derivative(np, (kinks[1:] + kinks[:-1]) / 2), prepend=0.0, append=0.0).tolist()
 
@@ -86,7 +86,7 @@ def clipped(point: Pointwise) -> Form:
         return total / (4 * sqrt(2 * pi))
 
     def turn(m: Any, p: Any, r: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
-        """Return p', including the part from different norms, and E phi' phi'."""
+        """Return p', including the part due to different norms, and E phi'(u) phi'(u')."""
         xp, (*h, s, gain), (*h2, s2, gain2) = m.xp, one, two
         p, r = (xp.astype(a, xp.float64) for a in (p, r))  # nodes close to 0 would underflow in float32
         wide, P = p > r, xp.minimum(p, r)

@@ -3,10 +3,10 @@
     v  = E phi(u)^2        p' = (1 - c') / 2, c' = E phi(u) phi(u') / sqrt(v v')        slope = E phi'(u) phi'(u')
 
 The formulas hold for Gaussian u, u' of variances q, q' and covariance k.  They use p = (1 - c)/2 and r = (1 + c)/2
-instead of k, because p and r stay exact for nearly parallel and nearly opposite rows.  Except in `textbook`, p' is a
-sum of terms that vanish if p = 0 and q = q', so p' of nearly parallel rows keeps its digits.  Differences such as
-v - E phi phi' would lose them.  `scalar_forms` defines the part of p' from the angle, and all formulas for images.
-`tests/kit` evaluates the papers' own formulas with up to 70 digits.  Sources: Williams 1997 (erf), Pearce et al. 2019
+instead of k, because p and r stay accurate for nearly parallel and nearly opposite rows.  Except in `textbook`, p' is a
+sum of terms that vanish if p = 0 and q = q', so p' of nearly parallel rows stays accurate.  Differences such as v - E
+phi(u) phi(u') would lose digits.  `scalar_forms` defines the part of p' from the angle, and all formulas for images.
+`tests/kit` evaluates the papers' own formulas to up to 70 digits.  Sources: Williams 1997 (erf), Pearce et al. 2019
 (sin, Rbf), Cho and Saul 2009 (rectified monomials, Sign), Tsuchida et al. 2020 (GELU).
 """
 
@@ -45,13 +45,13 @@ class ClosedFormRow(NamedTuple):
 
 @dataclass(frozen=True)
 class ClosedForm(Dual):
-    """Evaluate an activation's formulas elementwise on arrays of NumPy or CuPy.
+    """Evaluate an activation's formulas elementwise on NumPy or CuPy arrays.
 
     variance : (xp, q) -> v.   form : provides `rows` and `turn` and, for images, an optional `pair`.
     odd : True if phi(-x) = -phi(x); r' is then p' with p and r exchanged.  Otherwise, r' = 1 - p'.
     norms : phi if `turn` omits the part of p' that different norms cause (see `analytic.recursion.duals`), else None.
         `mismatch` adds it if all variances are at most `reach`; otherwise, by_norms(xp, sqrt q, sqrt q') returns it.
-    parts : number of parts into which a block is cut, above 1 for a `turn` with more than a dozen temporary arrays.
+    parts : number of parts into which a block is cut, more than 1 if `turn` needs over a dozen temporary arrays.
     """
 
     variance: Callable[[Any, Array], Array]
@@ -63,7 +63,7 @@ class ClosedForm(Dual):
     parts: int = 1
 
     def turn(self, xp: Any, p: Array, r: Array, one: Numbers, two: Numbers) -> tuple[Array, Array]:
-        """Return the part of p' that comes from the angle, and E phi' phi'."""
+        """Return the part of p' that comes from the angle, and E phi'(u) phi'(u')."""
         return self.form.turn(Arithmetic(xp, p.dtype), p, r, one, two, self.form.constants)
 
     def after(self, rows: RowState) -> RowState:
@@ -102,7 +102,7 @@ class ClosedForm(Dual):
         self.apart(pairs, row)
 
     def apart(self, pairs: Pairs, row: ClosedFormRow) -> None:
-        """Add to p' the part from different norms, if the rows have `Distances`; complete r', and clip p' and r'."""
+        """Add to p' the part due to unequal norms, if the rows have `Distances`; complete r', and clip p' and r'."""
         xp, p, r = pairs.xp, pairs.p, pairs.r
         if row.distances is not None:
             with pairs.borrow(1) as (w,):

@@ -1,7 +1,7 @@
 """Compute closed-form duals:  K' = E phi(u) phi(u'),  Theta' = Theta E phi'(u) phi'(u'),  (u, u') ~ N(0, K).
 
 Each p' is a sum of terms >= 0 in p = (1 - c)/2 and r = (1 + c)/2 (see `analytic.recursion.state`), so nearly parallel
-pairs keep their digits.  Write E(c) for E phi(u) phi(u') at correlation c:
+pairs stay accurate.  Write E(c) for E phi(u) phi(u') at correlation c:
 
     p' = (E(1) - E(c)) / (2 sqrt(v v'))   +   (1 - E(1) / sqrt(v v')) / 2          v = E phi(u)^2, v' = E phi(u')^2
          from the inputs' angle               from their norms: 0 if q = q'
@@ -24,7 +24,7 @@ from minintk.arrays import Array, array_namespace
 
 
 def nonzero(xp: Any, q: Array) -> Array:
-    """Return q with 1 in place of 0, for use as a divisor.  The kernel of zero rows is 0 for any divisor."""
+    """Return q with 1 in place of 0, for use as a divisor.  The kernel of zero rows is 0 whatever the divisor."""
     return xp.where(q > 0, q, 1.0)
 
 
@@ -73,7 +73,7 @@ class Homogeneous(Dual):
 
     NumPy has its own in-place code, because the compiled code's formula, `scalar_forms.bent`, would take at least 7
     times as long on a block.  The relative rounding error of h - w is eps / h^2, no more than the error of a p computed
-    from an inner product.  For pairs in a `Listing`, whose p is exact to rounding, we use `folded`.
+    from an inner product.  For pairs in a `Listing`, whose p is accurate to rounding, we use `folded`.
 
     at_zero : phi'(0), the slope used if all pre-activations of a row are 0.
     """

@@ -37,7 +37,7 @@ def by_rows(work: Callable[[Array], Array], s: Array, width: int) -> Array:
 
 
 def chebyshev(xp: Any, curve: Function, low: float, high: float) -> Array:
-    """Return Chebyshev coefficients, (degree + 1, K), of curve(s), K values, as a function of log s in [low, high]."""
+    """Return Chebyshev coefficients, (degree + 1, K), of the K components of curve(s) in log s on [low, high]."""
     middle, half = (low + high) / 2, max((high - low) / 2, NARROW)
     degree, lost, before = 8, 1.0, inf
     while lost > 4e-15 and degree < LARGEST_DEGREE and (lost > 1e-3 or lost < before / 2):  # else only rounding is left

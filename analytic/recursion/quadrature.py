@@ -1,4 +1,4 @@
-"""Compute the dual activation of any phi by a Hermite (Mehler) series with a known error.
+"""Compute the dual activation of any phi by a Hermite (Mehler) series with an error bound.
 
 With z ~ N(0, 1), s = sqrt(q) and the orthonormal Hermite polynomials h_n,
 
@@ -142,7 +142,7 @@ def mismatch(phi: Phi, variance: Phi, s: Array, grid: float = 0.0) -> Distances 
     """Return `Distances` of vectors y_i with |y_i - y_j|^2 = E (phi(s_i z)/sqrt v_i - phi(s_j z)/sqrt v_j)^2.
 
     Return None if all s are equal.  phi is smooth, or has its only kink at 0.  variance : (xp, s^2) -> v.
-    grid : spacing, in log s, of possible ends of a `norm_curve`, so that other calls can reuse the curve; 0: no reuse.
+    grid : spacing, in log s, of possible ends of a `norm_curve`, so that other calls can reuse the curve; 0 to disable.
 
     The vectors have one entry per quadrature node and form a smooth curve in log s.  On each stretch of log s, we
     interpolate the curve (Chebyshev), and then represent it by its components along the first principal axes.
@@ -213,8 +213,8 @@ class QuadratureRow(NamedTuple):
     one_variance : True if all q are equal up to `RowState.spread`; a and b then have one column, for the middle q.
     distances : `Distances` between the rows' phi(s z) / sqrt v, or None if one_variance.
     used_a, used_b : True for degrees with a nonzero coefficient.   odd : True if phi is odd: `a` has only odd degrees.
-    short : the coefficients with only the degrees that float32 needs; its own `short` is None.
-    steep : duals near c = 1 and c = -1 that replace a truncated series.  None if not needed or if variances differ.
+    short : the coefficients of the degrees that float32 needs; its own `short` is None.
+    steep : duals near c = 1 and c = -1 that replace a truncated series.  None if unnecessary or if variances differ.
     """
 
     one_variance: bool
@@ -239,8 +239,8 @@ class QuadratureRow(NamedTuple):
 class Quadrature(Dual):
     """Step of any activation, given phi and phi'.  `RowState.error` is relative to sqrt(k(x, x) k(x', x')).
 
-    Rows of equal norm, up to rounding, share one series.  The relative difference of q from the middle q is at most
-    spread / 2, which is four rounding errors of the inputs.  The error is this difference times dW_k / d log q = O(1).
+    If all norms are equal, up to rounding, the rows share one series.  Relative to the middle q, each q differs by at
+    most spread / 2, four rounding errors of the inputs.  The error is this times dW_k / d log q = O(1).
     """
 
     pointwise: Pointwise
@@ -306,7 +306,7 @@ class Quadrature(Dual):
         return after, series(degree, series(least, None))
 
     def degree(self, phi: Function, dphi: Function, few: Array, top: Array) -> tuple[int, int, float, float]:
-        """Return n_max, n_max for float32, and relative bounds on the sum of omitted terms and on the integrals' error.
+        """Return n_max, n_max for float32, and estimates of the relative errors of series and integrals.
 
         few : a sample of the s.   top : (1,), the largest s.
         """

@@ -138,7 +138,7 @@ class Affine(Step):
     rest: float
 
     def law(self, law: Law) -> Law:
-        """Return the law of sums over many new, independent weights: Gaussian and fresh for any law of the inputs."""
+        """Return the law of sums over many new, independent weights: Gaussian and fresh for any input law."""
         return Law(gaussian=True, fresh=True, alike=True, own=True)
 
     def rows(self, rows: RowState) -> tuple[RowState, AffineRow]:
@@ -221,7 +221,7 @@ class Fork(Step):
     shortcut: Program
 
     def law(self, law: Law) -> Law:
-        """Return the law of a sum.  Its cross terms vanish if one part ends in its own weights, which have mean 0."""
+        """Return the law of a sum.  Cross terms vanish if one part ends in its own weights, which have mean 0."""
         inside = replace(law, fresh=False, own=False)  # fresh and own refer to a part's own weights
         self.check(run_law(self.branch, inside), run_law(self.shortcut, inside))
         one, two = run_law(self.branch, law), run_law(self.shortcut, law)
@@ -368,7 +368,7 @@ FORKS: dict[type, type[Fork]] = {s.Sum: ResidualSum, s.Product: ProductOfParts, 
 
 @lower.register
 def _(layer: s.Branches, site: Site, parametrization: Parametrization) -> Program:
-    """Combine two branches at a time.  First scale a part of a Concat with n_i of the n features by sqrt(n_i / n)."""
+    """Combine two branches at a time.  In a Concat, first scale a part with n_i of n features by sqrt(n_i / n)."""
     programs = [lower(part, replace(site, residuals=0), parametrization) for part in layer]
     if isinstance(layer, s.Concat):
         widths = [out_shape(part, site.shape)[-1] for part in layer]

@@ -9,11 +9,11 @@ A formula's inputs are D and both pixels' precomputed values, which depend only 
     U = s s'        A = U - k = U (1 - cos a) = D - (s - s')^2 / 2        B = U + k = U (1 + cos a) = 2U - A
 
 Every D' is a sum of terms that vanish with D, so equal pixels stay equal, and nearly parallel pixels keep their angle.
-The terms from different norms are squared differences of the two pixels' values.
+The terms due to different norms are squared differences of the two pixels' values.
 
-For vectors, A and B are computed from p and r.  This keeps the angle exact at every ratio of norms, while A computed
-from D has an error of eps times that ratio.  Vectors therefore need another formula for the part from different norms;
-it is in `closed_forms`, which also lists the sources.
+For vectors, A and B are computed from p and r.  This keeps the angle accurate at every ratio of norms, while A computed
+from D has an error of about eps times that ratio.  Vectors therefore need another formula for the part due to different
+norms (see `closed_forms`, which also lists the sources).
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ class Form:
     numbers : (xp, q) -> the values of pixels, float64.
     pair : (arithmetic, D, numbers, numbers', constants) -> D', slope, 2k.   constants : parameters of phi.
     rows : (xp, q, constants) -> the values of vectors.
-    turn : (arithmetic, p, r, numbers, numbers', constants) -> p', slope.  This p' can lack the part that comes from
-        different norms (see `duals`).  The last of a vector's values is its gain, sqrt(q / v).
+    turn : (arithmetic, p, r, numbers, numbers', constants) -> p', slope.  This p' may omit the part due to different
+        norms (see `duals`).  The last of a vector's values is its gain, sqrt(q / v).
     """
 
     name: str
@@ -263,7 +263,7 @@ def gelu_arc(
 
 
 def gelu_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
-    """Return D', slope and 2k of phi(x) = x Phi(x): `gelu_arc` for sin z = k kk, and a part from different norms:
+    """Return D', slope and 2k of phi(x) = x Phi(x): `gelu_arc` for sin z = k kk, and a part due to unequal norms:
 
     4 pi ((v + v')/2 - E(U)) = (s - s')^2 pi/2 + (s - s') (s x - s' x') + 2 U mu + 2 (part - part')^2
         + 2 U^2 kk / cos z_1 [4 kk sin((x - x')/2)^2 / (root root' (cos z_1 + root root')) - (kappa - kappa')^2]
@@ -288,7 +288,7 @@ def gelu_rows(xp: Any, q: Array, k: Numbers) -> tuple[Array, ...]:
 
 
 def gelu_turn(m: Any, p: Any, r: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
-    """Return p' from the angle, and the slope, by `gelu_arc` with U = 1.  sin z = sqrt(u u') c."""
+    """Return p' from the angle, and the slope, using `gelu_arc` with U = 1.  sin z = sqrt(u u') c."""
     (kappa, u, gain), (kappa2, u2, gain2) = one, two
     unit, A, B = u * u2, p + p, r + r
     arcs, sin = arc(m, kappa, kappa2, unit, A, B), unit * (r - p)
@@ -328,7 +328,7 @@ def waves(m: Any, D: Any, S: Any, C: Any) -> tuple[Any, Any]:
 
 
 def sine_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
-    """Return D', slope and 2k by the formulas of `sine`."""
+    """Return D', slope and 2k using the formulas in `sine`."""
     (s, lost), (s2, lost2), (gain, b2, inverse, C) = one, two, k
     D = D * b2
     apart, _, A, B = sides(m, D, s, s2)
@@ -354,14 +354,14 @@ def sine_turn(m: Any, p: Any, r: Any, one: Numbers, two: Numbers, k: Numbers) ->
 
 
 def exponential(a: float, b: float) -> Form:
-    """Return the form of a e^bx: w = |a| e^(b^2 q), D' = (w - w')^2/2 + w w' (1 - e^(-b^2 D)), slope b^2 E phi phi'."""
+    """Return the form of a e^(bx): D' = (w - w')^2/2 + ww' - h, slope b^2 h, h = ww' e^(-b^2 D), w = |a| e^(b^2 q)."""
     b2 = b * b
     numbers = lambda xp, q: (q, abs(a) * xp.exp(b2 * q))  # noqa: E731
     return Form("exponential", numbers, exponential_pair, (b2, a * a), exponential_rows, exponential_turn)
 
 
 def exponential_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
-    """Return D', slope and 2k by the formulas of `exponential`."""
+    """Return D', slope and 2k using the formulas in `exponential`."""
     (q, w), (q2, w2), (b2, _) = one, two, k
     t, gap = m.expm1(0.0 - D * b2), w - w2
     return gap * gap * 0.5 - w * w2 * t, w * w2 * (t + 1.0) * b2, q + q2 - (D + D)
@@ -403,7 +403,7 @@ def widened(m: Any, e: Any) -> tuple[Any, Any]:
 
 
 def gaussian_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
-    """Return D', slope and 2k by the formulas of `gaussian`."""
+    """Return D', slope and 2k using the formulas in `gaussian`."""
     (s, w, inverse, root), (s2, w2, inverse2, root2), (A2, _, _) = one, two, k
     _, U, A, B = sides(m, D, s, s2)
     gap, roots, gap_root = w - w2, root * root2, root - root2
@@ -420,7 +420,7 @@ def gaussian_rows(xp: Any, q: Array, k: Numbers) -> tuple[Array, ...]:
 
 
 def gaussian_turn(m: Any, p: Any, r: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
-    """Return p' = (1 - c') / 2 and the slope, for c' = (1 + e)^-1/2, where e includes the part from different norms."""
+    """Return p' = (1 - c') / 2 and the slope, for c' = (1 + e)^-1/2, where e includes the part due to unequal norms."""
     (w, inverse, y, root, _), (w2, inverse2, y2, root2, _) = one, two
     gap = w - w2
     turned, slope = widened(m, (gap * inverse) * (gap * inverse2) * 0.5 + (y * y2) * 4.0 * (p * r))
@@ -442,7 +442,7 @@ def rectified(m: Any, A: Any, B: Any, U2: Any = None) -> tuple[Any, Any]:
 
 
 def rectified_square_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
-    """Return D' = 3/4 (q - q')^2 + E(U) - E(k) by `rectified`, the slope and 2k."""
+    """Return D' = 3/4 (q - q')^2 + E(U) - E(k), the slope and 2k, using `rectified`."""
     (s,), (s2,) = one, two
     gap, U, A, B = sides(m, D, s, s2)
     turned, slope = rectified(m, A, B, U + U)
@@ -456,7 +456,7 @@ def root_of(xp: Any, q: Array, k: Numbers = ()) -> tuple[Array, ...]:
 
 
 def rectified_square_turn(m: Any, p: Any, r: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
-    """Return p' from the angle, and the slope, by `rectified`."""
+    """Return p' from the angle, and the slope, using `rectified`."""
     turned, slope = rectified(m, p, r)
     return turned * (1 / (6 * pi)), (one[0] * two[0]) * (2 / pi) * slope
 
@@ -465,7 +465,7 @@ RECTIFIED_SQUARE = Form("rectified square", root_of, rectified_square_pair, (), 
 
 
 def sign_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
-    """Return D' of sign x, which is 2a/pi, or (v + v')/2 if a pixel is 0; 0 instead of the infinite slope; and 2k."""
+    """Return D' of sign x, 2a/pi or, if a pixel is 0, (v + v')/2; the slope, set to 0 as it is infinite; and 2k."""
     (s, v), (s2, v2) = one, two
     _, U, A, B = sides(m, D, s, s2)
     wide, p, half_sin = acute(m, A, B, U + U)

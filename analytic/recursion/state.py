@@ -9,7 +9,7 @@ For inputs x, x' and a layer's pre-activations u, u' with E u^2 = q, E u'^2 = q'
 An absolute error eps in c changes a small angle by eps / a; a relative error eps in p changes it by eps * a.  Layers
 receive p, so no layer computes sqrt(1 - c^2) from a rounded c.  There are N variances but N^2 pairs.  The variances
 therefore pass through all layers first, in float64, and each layer returns its coefficients per row (`Step.rows`).  The
-pairs follow tile by tile (`Step.pairs`) and combine two rows' coefficients by short inner products, `dot`.
+pairs follow tile by tile (`Step.pairs`) and combine two rows' coefficients in short inner products, `dot`.
 
 Pairs form a `Block` (rows against columns) or a `Listing` (one by one); layers accept both.
 """
@@ -59,7 +59,7 @@ class RowState:
 
     @property
     def has_zero_rows(self) -> bool:
-        """True if some q = 0.  Trained biases can make Theta of such a row (zeros, no random bias) nonzero."""
+        """True if some q = 0.  With trained biases that start at 0, Theta of such a row can be nonzero."""
         return self.ends[0] == 0
 
     @property
@@ -153,7 +153,7 @@ def columns(xp: Any, *numbers: Array) -> Array:
 class Distances(NamedTuple):
     """Vectors y : (N, k), one for each row, from which `quarter_squared_distance` computes |y_i - y_j|^2 / 4.
 
-    left . right = |y_i|^2/4 + |y_j|^2/4 - y_i . y_j / 2 has an error of eps * |y|^2.  Centring y keeps |y| small.
+    left . right = |y_i|^2/4 + |y_j|^2/4 - y_i . y_j / 2 has an error of about eps * |y|^2.  Centring y keeps |y| small.
     """
 
     y: Array
@@ -182,7 +182,7 @@ Take = Callable[..., Array]
 
 
 def taken(row: Any, take: Take) -> Any:
-    """Return the coefficients of some rows.  A NamedTuple defines its own `taken` if rows are not the first axis."""
+    """Return coefficients of selected rows.  A NamedTuple defines its own `taken` if rows are not the first axis."""
     if isinstance(row, tuple):
         if (own := getattr(row, "taken", None)) is not None:
             return own(take)
@@ -211,12 +211,12 @@ class Flat:
 
     @property
     def bytes(self) -> int:
-        """Return the arrays' size in bytes."""
+        """Return the arrays' total size in bytes."""
         return sum(int(a.size) * int(a.dtype.itemsize) for a in self.arrays)
 
     @property
     def largest_square(self) -> float:
-        """Return the largest |y_i|^2/4 + |y_j|^2/4 of all Distances; errors in a `Block` are eps times this number."""
+        """Return the largest |y_i|^2/4 + |y_j|^2/4 of all Distances; errors in a `Block` are about eps times it."""
         return max((2 * float(array_namespace(d.left).max(d.left[:, -2])) for d in self.distances), default=0.0)
 
 
@@ -269,7 +269,7 @@ class Pairs(ABC):
         return self.scratch.borrow(count, self.p.shape)
 
     def dot(self, left: Array, right: Array, out: Array) -> Array:
-        """Write out = sum_k left[i, k] right[j, k]."""
+        """Set out = sum_k left[i, k] right[j, k]."""
         out[...] = 0
         for k in range(left.shape[1]):
             out += self.sides(left[:, k])[0] * self.sides(right[:, k])[1]
@@ -280,12 +280,12 @@ class Pairs(ABC):
         """Return v[i] and v[j], for v : (N,), in shapes that broadcast to the pairs."""
 
     def outer(self, left: Array, right: Array, out: Array) -> Array:
-        """Write out = left[i] right[j], for left and right : (N,)."""
+        """Set out = left[i] right[j], for left and right : (N,)."""
         return self.xp.multiply(self.sides(left)[0], self.sides(right)[1], out=out)
 
     @abstractmethod
     def quarter_squared_distance(self, distances: Distances, out: Array) -> Array:
-        """Write out = |y_i - y_j|^2 / 4.  Rounding can make the result negative."""
+        """Set out = |y_i - y_j|^2 / 4.  Rounding can make the result negative."""
 
     def scale_tau(self, factor: Array | None) -> None:
         """Multiply each pair's tau by the inner product of its two rows' factors; do nothing if `factor` is None."""
@@ -319,7 +319,7 @@ class Block(Pairs):
         self.i, self.j = i, j
 
     def parts(self, height: int) -> Iterator[Block]:
-        """Yield blocks of up to `height` rows, whose arrays and a layer's borrowed arrays can fit into a cache."""
+        """Yield blocks of up to `height` rows, so that their arrays and those a layer borrows can fit in a cache."""
         for start in range(0, self.p.shape[0], height):
             at = slice(start, min(start + height, self.p.shape[0]))
             rows = slice(self.i.start + at.start, self.i.start + at.stop)
@@ -332,7 +332,7 @@ class Block(Pairs):
         return v[self.i, None], v[self.j]
 
     def outer(self, left: Array, right: Array, out: Array) -> Array:
-        """Write out = left[i] right[j] by a matrix product, in half the time of a `multiply` that broadcasts."""
+        """Set out = left[i] right[j] by a matrix product, in half the time of a broadcasting `multiply`."""
         return self.xp.matmul(columns(self.xp, left[self.i]), columns(self.xp, right[self.j]).T, out=out)
 
     def quarter_squared_distance(self, distances: Distances, out: Array) -> Array:

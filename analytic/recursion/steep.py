@@ -1,15 +1,15 @@
-"""Compute duals of a steep phi for nearly parallel and nearly opposite pairs, for which a series needs too many terms.
+"""Compute duals of a steep phi for nearly parallel and nearly opposite pairs, where the series needs too many terms.
 
-By Price's theorem, dc'/dc = (q / v) S(c), S(c) = E phi'(u) phi'(u').  For c >= 0, S(c) and S(-c) use a smoothed phi':
+By Price's theorem, dc'/dc = (q / v) S(c) with S(c) = E phi'(u) phi'(u').  For c >= 0, we smooth phi':
 
     G(m) = E phi'(m + sqrt(q (1 - c)) w),   S(c) = E G(m)^2,   S(-c) = E G(m) G(-m),   w ~ N(0, 1), m ~ N(0, q c)
 
-Near c = 1, let R be the mean of S over [0, p], p = (1 - c)/2; near c = -1, over [0, r], r = (1 + c)/2.  Then
+Let R be the mean of S over [0, p] with p = (1 - c)/2 near c = 1, and over [0, r] with r = (1 + c)/2 near c = -1.  Then
 
     p' = (q / v) p R(p)                        p' = p'(-1) - (q / v) r R(r)
 
-S and R are smooth functions of log(1 + p / p_0), p_0 = .1 / q, so we interpolate them in this variable.  All rows have
-the same variances q and v = E phi(u)^2, and p'(-1) is p' at c = -1.  (Price 1958.)
+S and R are smooth functions of log(1 + p / p_0) with p_0 = .1 / q, so we interpolate them in this variable.  All rows
+have the same variances q and v = E phi(u)^2, and p'(-1) is p' at c = -1.  (Price 1958.)
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ROUNDING = 1.5e-14
 
 
 def graded(at: Array, scale: float, nodes: int) -> tuple[Array, Array]:
-    """Return quadrature nodes and weights for E f(w), (M, K), on panels of width `scale` / 4 (near `at`) to 1."""
+    """Return quadrature nodes and weights (M, K) for E f(w); panel widths grow from `scale` / 4 near `at` to 1."""
     x, weights = legendre(nodes)
     near = scale / 4 * 2.0 ** np.arange(max(1, ceil(log2(8 * END / scale))))
     plain = np.broadcast_to(np.arange(-END, END + 1), (at.shape[0], int(2 * END) + 1))
@@ -63,7 +63,7 @@ def slopes(phi: Pointwise, s: float, p: float, nodes: int = NODES) -> tuple[floa
 
 @lru_cache(maxsize=64)
 def coefficients(phi: Pointwise, s: float, p0: float, top: float) -> Array:
-    """Return Chebyshev coefficients, (K, 4), of R and S near c = 1, then near c = -1, for p or r up to `top`."""
+    """Return the Chebyshev coefficients of R and S near c = 1, then near c = -1, for p or r up to `top`: (K, 4)."""
     (x, w), high = legendre(40), log1p(top / p0)
 
     def means(e: Array) -> Array:
@@ -84,7 +84,7 @@ def coefficients(phi: Pointwise, s: float, p0: float, top: float) -> Array:
 class Steep(NamedTuple):
     """Duals of phi near c = 1 and near c = -1, for s = sqrt(q).   gain : q / v.
 
-    p0 : scale of p.   top : upper limit of p and r.   opposite : p' at c = -1.   error : relative error bound.
+    p0 : scale of p.   top : upper limit of p and r.   opposite : p' at c = -1.   error : estimated relative error.
     """
 
     phi: Pointwise

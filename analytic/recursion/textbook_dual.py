@@ -13,8 +13,8 @@ def register_dual(activation: type[Activation], kappa: Formula, kappa_dot: Formu
 
     kappa, kappa_dot : functions of (q, q', k) that return E phi(u) phi(u') and E phi'(u) phi'(u'), elementwise on
     arrays of one shape.  Rounding can make k^2 exceed q q', so clip the argument of an arccos.  Equal rows have k = q.
-    For nearly parallel rows, relative errors of the NTK are about 1e-8 in float64 and 3e-4 in float32; `Kernel.error`
-    omits errors of k that the formulas amplify.  Raises TypeError unless `activation` is a subclass of `Activation`.
+    For nearly parallel rows, relative errors of the NTK can be about 1e-8 in float64 and 3e-4 in float32, which
+    `Kernel.error` does not include.  Raises TypeError unless `activation` is a subclass of `Activation`.
 
     >>> import numpy as np, minintk as mn
     >>> from dataclasses import dataclass

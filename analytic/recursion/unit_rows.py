@@ -1,4 +1,4 @@
-"""Scale input rows to equal length and centre them.  Inner products then yield angles (`analytic.vectors.engine`)."""
+"""Scale input rows to equal length and centre them, so that inner products yield angles (`analytic.vectors.engine`)."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def product_rest(a: Array, b: Array, product: Array) -> Array:
 class Rows:
     """Rows of x1 or x2, prepared for the matrix product of x1 and x2.
 
-    x : the given rows, (N, d).   scale : (N, 1), A / (sqrt(2) |x|), 0 for a row of zeros.   bias : (N, 1), B / sqrt(2),
+    x : the given rows, (N, d).   scale : (N, 1), A / (sqrt(2) |x|), or 0 for zero rows.   bias : (N, 1), B / sqrt(2),
     or None if B = 0; `rules.Mix` defines A and B.   centre : (d or d + 1,), a point near the mean of the rows' `unit`.
-    single : True if scale fits float32.   narrow : True if angles between rows and the centre are below about 0.1.
+    single : True if float32 can hold `scale`.   narrow : True if rows typically lie within 0.1 rad of the centre.
     kept : results of `pick` for all rows, in the precision of x, or None.
     """
 
@@ -54,7 +54,7 @@ class Rows:
     kept: tuple[Array, Array] | None = None
 
     def at(self, rows: slice) -> Rows:
-        """Select a slice of the rows."""
+        """Return a slice of the rows."""
         bias = None if self.bias is None else self.bias[rows]
         return replace(self, x=self.x[rows], scale=self.scale[rows], bias=bias, kept=None)
 
@@ -76,7 +76,7 @@ class Rows:
         return high, rest
 
     def pick(self, rows: slice, dtype: Any, out: Array | None = None) -> tuple[Array, Array]:
-        """Return y = `unit` - centre, and |y|^2 / 2, (N,), of the rounded y, so that equal rows have p = 0."""
+        """Return y = `unit` - centre, and |y|^2 / 2 computed from the rounded y, so that equal rows have p = 0."""
         xp = array_namespace(self.scale)
         if self.kept is not None and dtype == self.x.dtype:
             return self.kept[0][rows], self.kept[1][rows]
@@ -116,7 +116,7 @@ def for_each(xp: Any, work: Callable[[Any], object], items: Iterable[Any]) -> No
 
 
 def square_norms(xp: Any, parts: tuple[Array, ...]) -> Array:
-    """Return |x|^2 of all rows, (N,), float64, or a tiny positive number for a row whose squares underflow."""
+    """Return |x|^2 of all rows in float64, (N,), with a tiny positive number for rows whose squares underflow."""
     found = [xp.empty(x.shape[0], dtype=xp.float64) for x in parts]
 
     def work(piece: tuple[Array, Array, slice]) -> None:

@@ -1,4 +1,4 @@
-"""Solve training with any constant kernel in closed form.
+"""Solve the training dynamics of any constant kernel in closed form.
 
 Reading order:
 

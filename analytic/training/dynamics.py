@@ -3,8 +3,8 @@
     L = 1/(2N) sum ||f - y||^2  +  ridge/(2N) |theta - theta_0|^2            N examples, for any number of outputs
 
 A linearised network f = f_0 + J (theta - theta_0) has weights theta_t = theta_0 + J' a_t at any time t.  Hence f_t(x) =
-f_0(x) + Theta(x, X) a_t with Theta = J J'.  (For learning rates lr S, theta_t = theta_0 + S J' a_t, Theta = J S J', and
-the penalty is |S^-1/2 (theta - theta_0)|^2.)  Gradient flow, d theta/dt = -lr grad L, is linear in a_t : (N, C):
+f_0(x) + Theta(x, X) a_t with Theta = J J'.  With learning rates lr S, theta_t = theta_0 + S J' a_t, Theta = J S J', and
+the penalty is |S^-1/2 (theta - theta_0)|^2.  Gradient flow, d theta/dt = -lr grad L, is linear in a_t : (N, C):
 
     da/dt = -(lr/N) ((Theta + ridge I) a - (y - f_0)),    a_0 = 0
     a_t   = g_t(Theta + ridge I) (y - f_0),               g_t(mu) = (1 - e^(-lr t mu / N)) / mu
@@ -13,7 +13,7 @@ For gradient descent, theta <- theta - lr grad L, replace e^(-lr t mu / N) by (1
 and the velocity are coupled by a 2 x 2 matrix for each eigenvalue.  Without ridge, the flow satisfies eqs. (8) to (11)
 of Lee et al. 2019.  Their loss has no factor 1/N, so their eta equals lr/N here.
 
-Units of time: if lr = 1, t is the network's learning rate times the number of steps; if lr is this rate, t counts steps
+Units of time: t is the learning rate times the number of steps if lr = 1; t counts steps if lr is the learning rate.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Dynamics(ABC):
         return self._result(t, self._gain(t, k), self._residual(f0), f0_test, k)
 
     def coefficients(self, t: Any, f0: Any = 0.0) -> Array:
-        """Return a_t = g_t(Theta + ridge I) (y - f_0), (N, C), the coefficients of the function and the weights:
+        """Return a_t = g_t(Theta + ridge I) (y - f_0), (N, C), the coefficients of f_t and theta_t:
 
             f_t(x) = f_0(x) + Theta(x, X) a_t,    theta_t = theta_0 + J' a_t = theta_0 + J.vjp(a_t)
 
@@ -83,11 +83,11 @@ class Dynamics(ABC):
         return self._result(t, self._gain(t), self._residual(f0), None)
 
     def gains(self, t: Any, k_test_train: Array) -> Array:
-        """Return g_t(mu), (T, n) with T = 1 for a single t, such that A_t = k_test_train Q diag(g_t) Q'."""
+        """Return g_t(mu), (T, n), T = 1 for a single t, so that f_t = f_0 + k_test_train Q diag(g_t) Q' (y - f_0)."""
         return self._gain(times(t), self._test_kernel(k_test_train))
 
     def _gain(self, t: Array, k_test: Array | None = None) -> Array:
-        """Return g_t(mu), (T, n), or 0 in zero directions; raise ValueError if unresolved directions affect outputs."""
+        """Return g_t(mu), (T, n), 0 in zero directions; raise ValueError if unresolved directions affect outputs."""
         s, rate, latest = self.spectrum, self.lr / (1 - self.momentum), float(np.max(t, initial=0.0))
         dropped = s.certain and (k_test is None or not s.reaches(k_test))
         if not dropped and s.zeros and latest * rate * s.resolution > len(self.y):
@@ -135,7 +135,7 @@ class Dynamics(ABC):
         return as_matrix(k)
 
     def _result(self, t: Array, h: Array, r: Array, f0: Array | None, k: Array | None = None) -> Array:
-        """Return f_0 + [k] Q h_t r : ([T], m, C) in the caller's dtype, for all times by one matrix product."""
+        """Return f_0 + [k] Q h_t r : ([T], m, C) in the caller's dtype, for all times with one matrix product."""
         xp, (n, c), T, size = array_namespace(r), r.shape, h.shape[0], power_of_two(r)
         a = self.spectrum.Q @ (h.T[:, :, None] * (r / size)[:, None, :]).reshape((n, T * c))
         a = (a if k is None else xp.astype(k, a.dtype, copy=False) @ a) * size  # h r could overflow
@@ -182,8 +182,8 @@ class GradientDescent(Dynamics):
     def _moved(self, z: Array, t: Array) -> Array:
         """Return 1 - e_t, (T, n).  M^t is a product of powers M^(2^j), stored as D = M^(2^j) - I because z can be tiny.
 
-        M^2 - I = D (2 I + D).  No eigenvalue of M is computed, so equal ones, at z = (1 +- sqrt(m))^2, cause no errors.
-        If eigenvalues are near -1, (-1)^t e_t replaces e_t: z becomes 2 (1 + m) - z, and the initial vector (1, -2).
+        M^2 - I = D (2 I + D).  M is not diagonalised, so equal eigenvalues, at z = (1 +- sqrt(m))^2, cause no errors.
+        For z > 1 + m, (-1)^t e_t replaces e_t: z becomes 2 (1 + m) - z, and the initial vector becomes (1, -2).
         """
         xp, m = array_namespace(z), self.momentum
         flips = z > 1 + m
@@ -212,11 +212,11 @@ def gradient_flow(k_train: Array, y: Array, *, lr: float = 1.0, ridge: float = 0
     k_train : (N, N), one kernel shared by all outputs, or (N, C, N, C): `minintk.ntk`, `minintk.ntk_full`,
         `analytic.kernel(spec).ntk(x)`, or any other kernel.
     y : (N, C).
-    lr : if 1, t is the network's learning rate times the number of steps; if equal to this rate, t counts steps.
+    lr : if 1, t is the learning rate times the number of steps; if equal to the learning rate, t counts steps.
     ridge : absolute, i.e. not scaled by the kernel; the flow then minimises L + ridge/(2N) |theta - theta_0|^2.
 
-    One factorisation in O(N^3) is used for all t (6 s at N = 4000 on two cores).  Results have the common dtype of the
-    arrays.  Raises TypeError or ValueError for mixed libraries, wrong shapes, NaN, or an asymmetric or indefinite
+    One O(N^3) factorisation serves all t and takes 6 s at N = 4000 on two cores.  Results have the arrays' common
+    dtype.  Raises TypeError or ValueError for mixed libraries, wrong shapes, NaN, or an asymmetric or indefinite
     kernel, and MemoryError, before any computation, if too little memory is free.  Lee et al. 2019, eqs. (8) to (11).
 
     >>> import numpy as np
@@ -264,7 +264,7 @@ def max_learning_rate(k_train: Array, momentum: float = 0.0) -> float:
     k_train : the training set's kernel, (N, N) if all outputs share it: `analytic.kernel(spec).ntk(x)`, or the
         `minintk.ntk` of a network with one output.  For a network with C > 1 outputs, pass `minintk.ntk_full`, of shape
         (N, C, N, C).  Do not pass its `minintk.ntk`, the mean over outputs: the result would be too large (by a
-        measured factor of 1.2 to 4.5), and gradient descent would diverge.
+        measured factor of 1.2 to 4.5), and gradient descent at that rate would diverge.
     momentum : m in [0, 1) of the heavy-ball method, v <- m v + grad L, theta <- theta - lr v.
     Raises ValueError if the kernel is zero, or so small that every rate is stable.  Lee et al. 2019, supplement.
 

@@ -7,12 +7,12 @@ A kernel of n rows has rounding errors of about eps max_i k_ii in each entry, wh
     resolution = (n + 100) eps max_i k_ii
 
 An eigenvalue below this resolution is either lost to rounding or zero (because of a duplicated row, a zero row or too
-few features).  It is certainly zero if no eigenvalue lies between the resolution and 100 times the resolution.  Its
+few features).  We take it to be zero if no eigenvalue lies between the resolution and 100 times the resolution.  Its
 direction q is then orthogonal to k(x, X) for every x, and has no effect on predictions.  If the eigenvalues decay
 smoothly to the rounding level, the effect of their directions at t = inf is unknown, and t = inf raises an error.
 
-The factorisation uses float64 for every dtype.  In float32 it was no faster (N = 4000 on two cores: 5.9 s against
-6.1 s, growing as N^3), and it would add errors of eps lam_max to the kernel's own rounding.
+The factorisation uses float64 for every dtype.  In float32 it would be hardly faster (5.9 s against 6.1 s at N = 4000
+on two cores), and it would add errors of eps lam_max to the kernel's own rounding errors.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def check_kernel(name: str, k: Array) -> None:
 
 
 def asymmetry(k: Array) -> tuple[float, float]:
-    """Return max |k - k'| and max |k| of a matrix k, computed by blocks to avoid a second matrix."""
+    """Return max |k - k'| and max |k| of a matrix k, computed block by block to avoid a second matrix."""
     xp = array_namespace(k)
     step = 256 if on_host(xp) else 4096
     pieces = [slice(i, i + step) for i in range(0, k.shape[0], step)]
@@ -85,7 +85,7 @@ class Spectrum:
 
     lam : (n,), ascending, at least -ridge / 2.  Q : (n, n).  Both are float64.
     zeros : the number of eigenvalues of k + ridge I that cannot be distinguished from zero.
-    certain : True if these eigenvalues (if any) are certainly zero; their lam is then set to 0.
+    certain : True if these eigenvalues (if any) are taken to be zero; their lam is then set to 0.
     smallest : the smallest eigenvalue of k as computed, for messages.
     """
 
@@ -132,7 +132,7 @@ FEWER = "use fewer examples, or a kernel (N, N) shared by all outputs in place o
 
 
 def factorisation_bytes(n: int) -> int:
-    """Return how many bytes `spectrum` needs besides a kernel of n rows: those of a float64 copy, workspace and Q."""
+    """Return how many bytes `spectrum` needs besides a kernel of n rows: for a float64 copy, workspace and Q."""
     return 44 * n * n
 
 

@@ -87,15 +87,15 @@ class Ensemble:
     def predict(self, x_test: Array, t: Any = inf, *, kind: Kind = "ntk", cov: bool = False, std: bool = False) -> Any:
         """Return the mean (M, C) of the outputs at time t, and optionally their spread, which all outputs share.
 
-        cov : return (mean, covariance (M, M)).  std : return (mean, standard deviation (M,)), in O(M N) memory.
+        cov : return (mean, covariance (M, M)).  std : return (mean, standard deviation (M,)), without an (M, M) array.
 
         With kind="ntk", all layers are trained, eqs. (14) to (16):
 
             mean = A_t y
             cov  = K(x, x) + A_t K(X, X) A_t' - (A_t K(X, x) + transpose)
 
-        With kind="nngp", only the last layer is trained (supplement).  If each member adds its own noise to the
-        targets, t = inf is the Bayesian posterior with noise variance `ridge` (Matthews et al. 2017).
+        With kind="nngp", only the last layer is trained (supplement).  Each member adds its own noise, of variance
+        `ridge`, to the targets, so that t = inf is the Bayesian posterior (Matthews et al. 2017).
 
             mean = K(x, X) (K + ridge I)^-1 (I - e_t(K + ridge I)) y
             cov  = K(x, x) - K(x, X) (K + ridge I)^-1 (I - e_t(K + ridge I)^2) K(X, x)
@@ -103,8 +103,8 @@ class Ensemble:
         x_test : (M, *shape of an example).
         t : a number >= 0, inf included, or a one-dimensional array, which adds a leading axis T to the results.
             `ensemble` defines the unit of t.
-        Raises ValueError for a negative t or NaN, an indefinite kernel, or a singular kernel whose limit does not
-        exist.  Raises MemoryError before any computation if too little memory is free.
+        Raises ValueError for a negative t or NaN, an indefinite kernel, or a singular kernel for which the limit does
+        not exist.  Raises MemoryError before any computation if too little memory is free.
         """
         check_wanted(kind, cov, std)
         self.check(x_test)
@@ -178,14 +178,14 @@ class Ensemble:
         return Q.T @ (array_namespace(Q).astype(K, Q.dtype, copy=False) @ Q)
 
     def joint(self, x: Array, kind: Kind, std: bool) -> tuple[Array, Array, Array]:
-        """Return K(x, X), the kernel `kind` at (x, X), and K(x, x), (M,) if std, else (M, M).  K is in float64."""
+        """Return K(x, X), the `kind` kernel at (x, X), and K(x, x), or its diagonal if std.  K is in float64."""
         xp, k = array_namespace(x), self.kernel
         nngp, found = self.both(x, self.x) if kind == "ntk" else (k.nngp(x, self.x),) * 2
         prior = self.variances(x) if std else xp.astype(k.nngp(x), xp.float64, copy=False)
         return xp.astype(nngp, xp.float64, copy=False), found, prior
 
     def variances(self, x: Array) -> Array:
-        """Return the diagonal of K(x, x), (M,), in float64."""
+        """Return the diagonal of K(x, x) in float64, (M,)."""
         xp, k, N = array_namespace(x), self.kernel, max(1, int(self.x.shape[0]))
         if hasattr(k, "diag"):
             return xp.astype(k.diag(x)[0], xp.float64, copy=False)
@@ -212,11 +212,11 @@ def ensemble(
         In this case, x : (N,) and x_test : (M,) are row indices of the points.
     by : "flow" for gradient flow, or "descent" for gradient descent with `momentum`, where t is the number of steps.
         Both have the same limit as t -> inf.  Without momentum, they differ by O(lr) at finite times.
-    lr : in the flow with lr = 1, t is the network's rate times the number of steps; if lr is this rate, t counts steps.
+    lr : in the flow, t is the learning rate times the number of steps if lr = 1, and counts steps if lr is this rate.
     ridge : absolute, i.e. not scaled by the kernel; each network minimises L + ridge/(2N) |theta - theta_0|^2.
 
-    The training kernels are evaluated and factorised once for all t (6 s each at N = 4000 on two cores).  If only the
-    limit t = inf is needed, `posterior` is cheaper.  Source: Lee et al. 2019, eqs. (14) to (16).
+    Each training kernel is evaluated once, and one factorisation (6 s at N = 4000 on two cores) serves all t.  If only
+    the limit t = inf is needed, `posterior` is cheaper.  Source: Lee et al. 2019, eqs. (14) to (16).
 
     >>> import numpy as np
     >>> class Linear:                                          # f(x) = x w / sqrt(d): Theta = K = x x' / d
@@ -262,7 +262,7 @@ def check_wanted(kind: str, cov: bool = False, std: bool = False) -> None:
 def spread(a: Array, b: Array, prior: Array, eps: float) -> Array:
     """Return the symmetrised covariance prior + a b', (M, M), or, if prior is (M,), sqrt(prior + diag(a b')), (M,).
 
-    eps : machine epsilon of the kernel.  Variances that are 0 up to rounding (at training points) are clipped to
+    eps : machine epsilon of the kernel.  Small negative variances, which rounding causes at training points, are set to
         0.  If the result is (M,), other negative variances raise ValueError.
     """
     xp = array_namespace(a, prior)

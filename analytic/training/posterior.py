@@ -1,4 +1,4 @@
-"""Condition the Gaussian process of a wide network on data, using a Cholesky factorisation.
+"""Condition the Gaussian process of an infinitely wide network on data, using a Cholesky factorisation.
 
 The kernel is K for Bayes' rule, f ~ GP(0, K), or Theta for the ensemble at t = inf (Lee et al. 2019, eqs. (13), (16)).
 """
@@ -35,15 +35,15 @@ class Posterior:
     def predict(self, x_test: Array, cov: bool = False, std: bool = False) -> Any:
         """Return the mean (M, C) at x_test : (M, *shape of an example), and optionally the spread of each output.
 
-        cov : return (mean, covariance (M, M)).  std : return (mean, standard deviation (M,)), in O(M N) memory.
+        cov : return (mean, covariance (M, M)).  std : return (mean, standard deviation (M,)), without an (M, M) array.
 
             nngp, eq. (13):   mean = A y,   A = K(x, X) (K + ridge I)^-1,   cov = K(x, x) - A K(X, x)
             ntk, eq. (16):    mean = A y,   A = Theta(x, X) (Theta + ridge I)^-1,
                               cov  = K(x, x) + A K(X, X) A' - (A K(X, x) + transpose)
 
-        A positive definite kernel is factorised by Cholesky (1 s at N = 4000 on two cores).  For a singular kernel,
-        predictions are the limit t = inf of `ensemble`.  Raises ValueError, with the smallest eigenvalue, if this limit
-        does not exist, and MemoryError, before any computation, if too little memory is free.
+        The Cholesky factorisation of a positive definite kernel takes 1 s at N = 4000 on two cores.  For a singular
+        kernel, predictions are the limit t = inf of `ensemble`.  Raises ValueError, with the smallest eigenvalue, if
+        this limit does not exist, and MemoryError, before any computation, if too little memory is free.
         """
         check_wanted(self.kind, cov, std)
         ens = self.ensemble
@@ -98,7 +98,7 @@ class Posterior:
         return -half_fit - int(C) * (half_log_det + int(N) / 2 * log(2 * pi))
 
     def sample(self, x_test: Array, size: int, rng: np.random.Generator) -> Array:
-        """Draw f at x_test, (size, M, C).  Raises ValueError if the covariance is indefinite."""
+        """Draw `size` samples of f at x_test, (size, M, C).  Raises ValueError if the covariance is indefinite."""
         whole("sample(size=...)", size)
         rng = generator(rng)
         self.ensemble.check(x_test)
@@ -136,7 +136,7 @@ class Posterior:
 
     @cached_property
     def factor(self) -> Array | None:
-        """Return L, lower triangular (its upper entries are arbitrary), with L L' = k + ridge I; None if singular.
+        """Return lower triangular L (upper entries are arbitrary) with L L' = k + ridge I, or None if that is singular.
 
         On the host, L overwrites an `_owned` float64 k.  A singular k is restored; with `noise`, it raises ValueError.
         """

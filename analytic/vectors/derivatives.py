@@ -2,8 +2,8 @@
 
     f'(0) = (f(h) - f(-h)) / 2h - h^2 f'''(0) / 6 + ...
 
-The kernels are exact to rounding at every angle, so these differences have errors of about rounding / h + h^2 = 1e-10.
-Forward-mode differentiation takes as long for hundreds of rows, and loses 8 digits of dTheta at small ReLU angles.
+The kernels are accurate to rounding at all angles, so the differences have errors of about rounding / h + h^2 = 1e-10.
+For hundreds of rows, forward-mode differentiation takes as long.  It loses 8 digits of dTheta at small ReLU angles.
 """
 
 from __future__ import annotations

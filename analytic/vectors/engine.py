@@ -1,14 +1,14 @@
-"""Compute the Gram matrix by tiles, each of which passes through all layers while it is in cache.
+"""Compute the Gram matrix tile by tile; each tile passes through all layers while it is in cache.
 
 The first layer's bias becomes an additional coordinate of each input row.  Rows are scaled to norm 1 / sqrt(2), and y
 is a row minus a point near the rows' mean:
 
     p = |y_i - y_j|^2 / 2 = |y_i|^2/2 + |y_j|^2/2 - y_i . y_j
 
-A matrix product has an error of eps * |y|^2 in p.  This error is too large for nearly parallel pairs, because an error
-dp changes their angle a by 2 dp / a.  Pairs whose angle is too close to 0 or pi (`VectorEngine.angles`) are recomputed
-from differences of their rows, in float64, and pass through the layers as a `Listing`.  A float32 tile with many such
-pairs is recomputed entirely in float64.
+Rounding in the matrix product causes an error of eps * |y|^2 in p.  It is too large for nearly parallel pairs, because
+an error dp changes their angle a by 2 dp / a.  Pairs whose angle is too close to 0 or pi (`VectorEngine.angles`) are
+recomputed from differences of their rows, in float64, and pass through the layers as a `Listing`.  A float32 tile with
+many such pairs is recomputed entirely in float64.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def tile_width(xp: Any, n: int) -> int:
     """Return the number of columns of a tile of an n x n matrix.  On the host, a tile has twice as many rows.
 
     A tile and the layers' working arrays must fit into a core's cache.  A tile must be large enough to amortise BLAS's
-    packing in the product, and for each ufunc to take tens of microseconds, else threads wait for the interpreter lock.
-    Tiles at most a sixth as wide as the matrix keep several cores busy and do little work below the diagonal.  A width
-    of 240 fills whole vector registers.  At a power of two, columns of a transposed tile would share few cache sets.
+    packing; with ufuncs shorter than tens of microseconds, threads wait for the interpreter lock.  Tiles at most a
+    sixth as wide as the matrix keep several cores busy and waste little work below the diagonal.  A width of 240 fills
+    whole vector registers.  With powers of two, columns of a transposed tile would compete for few cache sets.
     """
     most = 4096 if not on_host(xp) else min(240, max(100, -(-n // 6)))
     return -(-n // max(1, -(-n // most)))
@@ -84,7 +84,7 @@ def one_blas_thread(shape: tuple[int, int], x: Array) -> AbstractContextManager[
 
 
 def plan_vectors(program: Program, examples: Examples) -> tuple[list[Rows], RowState, VectorPlan, bool]:
-    """Propagate rows; return prepared rows, diagonals, the plan, and True if the inputs' precision suffices."""
+    """Propagate rows; return prepared rows, diagonals, the plan, and whether the inputs' precision suffices."""
     xp, parts = examples.xp, tuple(flat(x) for x in examples.x)
     norms2 = square_norms(xp, parts)
     rows, coefficients, fits = rows_in_range(program, examples, norms2)
@@ -119,7 +119,7 @@ def working_memory(inputs: Examples, coefficients: int = 0) -> int:
 
 
 def vector_diagonals(program: Program, inputs: Examples) -> RowState:
-    """Return K(x, x) and Theta(x, x) for every row of x1, (N,), float64."""
+    """Return K(x, x) and Theta(x, x) in float64 for every row of x1, (N,)."""
     norms2 = square_norms(inputs.xp, (flat(inputs.x[0]),))
     if not norms2.shape[0]:
         return RowState(norms2, norms2)
@@ -134,11 +134,11 @@ class VectorEngine:
     """Evaluate the kernels, or a block of them, tile by tile, after the rows have passed through all layers.
 
     left, right : the rows of x1 and x2.   rows : the diagonals.   shape : (N, M).   asked : (NNGP, NTK).
-    largest_square : the largest |y|^2/4 + |y'|^2/4 in the `Distances` that activations add to p if norms differ.
+    largest_square : the largest |y|^2/4 + |y'|^2/4 in `Distances`, which activations add to p if row norms differ.
     symmetric : True if x2 = x1; only the upper triangle is then computed.
     fine, coarse : the plan in float64 for single pairs, and the plan in the inputs' precision for blocks.  coarse is
         None if that precision cannot represent the plan's values; blocks then use float64 too.
-    per_tile : rows and columns of a tile.   out : the arrays of NNGP and NTK, set during the run.
+    per_tile : numbers of rows and columns of a tile.   out : the arrays of NNGP and NTK, set during the run.
     """
 
     left: Rows
@@ -158,7 +158,7 @@ class VectorEngine:
         return working_memory(inputs, 3 * self.fine.flat.bytes)
 
     def at(self, place: Place) -> VectorEngine:
-        """Return the engine for a block of whole tiles, without its program.  The entries equal those of the matrix."""
+        """Return the engine for a block of whole tiles, without its program.  Its entries equal the whole matrix's."""
         (i, j), same, first = place, self.symmetric and place[0] == place[1], self.first
         xp = array_namespace(self.left.scale)
         parts = [i] if same else [i, slice(first + j.start, first + j.stop)]
@@ -187,7 +187,7 @@ class VectorEngine:
         return results, self.rows.error
 
     def run(self, results: list[Array | None], progress: Progress | None) -> None:
-        """Compute all tiles, on all cores, into NNGP and NTK."""
+        """Compute all tiles, on all cores, and write them to `results`."""
         with one_blas_thread(self.shape, self.left.x):
             right = self.right.keep()
             once = self.shape[1] <= self.per_tile[1]  # then each row of x1 is used by one tile, so it need not be kept
@@ -195,7 +195,7 @@ class VectorEngine:
             replace(self, left=left, right=right, out=tuple(results)).fill(progress)
 
     def fill(self, progress: Progress | None) -> None:
-        """Compute all tiles into `out`."""
+        """Compute all tiles and write them to `out`."""
         xp, dtype, (height, width) = array_namespace(self.left.scale), self.left.x.dtype, self.per_tile
         tiles = list(self.tiles(height, width))
         own, lock, done = local(), Lock(), [0]
@@ -213,7 +213,7 @@ class VectorEngine:
         for_each(xp, work, tiles)
 
     def tiles(self, height: int, width: int) -> Iterator[tuple[slice, slice]]:
-        """Yield rows and columns of tiles that cover the matrix or, if symmetric, its upper triangle with the diagonal.
+        """Yield rows and columns of tiles that cover the matrix or, if symmetric, its upper triangle and diagonal.
 
         height : a multiple of width, so that each square on the diagonal is at the lower end of a tile.
         """
@@ -284,13 +284,13 @@ class VectorEngine:
 
     @property
     def first(self) -> int:
-        """Return the index of x2's first row among all rows, after those of x1; 0 if x2 is x1."""
+        """Return the index of x2's first row if x1's rows are counted first, or 0 if x2 is x1."""
         return 0 if self.symmetric else self.shape[0]
 
     def angles(self, block: Block, n: Array, n2: Array, square: int | None) -> tuple[Array, Array]:
         """Compute p from y . y'.  Return the positions of pairs to recompute, whose p is set to 1/2 until then.
 
-        n, n2 : |y|^2/2 of rows and of columns.   square : first row of the diagonal square, if the tile has one.
+        n, n2 : |y|^2/2 of rows and of columns.   square : first row of the diagonal square, or None.
         """
         xp, p = block.xp, block.p
         with block.borrow(1) as (w,):

@@ -1,4 +1,4 @@
-"""Apply a program to pairs, from the product of inputs to the kernels' entries, in NumPy or in compiled code."""
+"""Apply a program to pairs, from the inputs' inner products to the kernels' entries, in NumPy or in compiled code."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROWS_WORTH_COMPILED = 64
 
 @dataclass(frozen=True)
 class Begin(Step):
-    """Set Theta of the inputs to 0.   first : the first Dense, or None; p already includes it."""
+    """Set Theta of the inputs to 0.   first : the leading Dense layer, or None; p already includes it."""
 
     first: Affine | None
 
@@ -49,7 +49,7 @@ class Begin(Step):
 
 
 class EndRow(NamedTuple):
-    """Factors of the outputs: gain = (G, 2 G), G = sqrt q; tau_gain, the same for G = `scale`, or None if all q > 0."""
+    """Output factors: gain = (G, 2 G) with G = sqrt q; tau_gain is the same with G = `scale`, or None if all q > 0."""
 
     gain: tuple[Array, Array]
     tau_gain: tuple[Array, Array] | None

@@ -15,7 +15,7 @@ Reading order:
     figures       the figures
     report        results.json and report.html: `write`
 
-`draws`, `sequential` and `draw_report` implement `minintk verify --draw`, and two modules `minintk verify --mup`:
+`draws`, `sequential` and `draw_report` implement `minintk verify --draw`.  Two modules implement `verify --mup`:
 
     mup           rates, laziness, features, depth, weight decay, transfer, Muon and sharpness
     laws          the hierarchy of tangent kernels, finite-width means, the limit; `laws.run` runs all laws

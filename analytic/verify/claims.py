@@ -162,7 +162,7 @@ class Score:
 
 
 def critical_z(tests: int) -> float:
-    """Return the two-sided z that at most a fraction FAMILY_WISE_ERROR of runs with `tests` tests exceed by chance.
+    """Return the critical |z|: at most a fraction FAMILY_WISE_ERROR of runs with `tests` tests exceed it by chance.
 
     >>> round(critical_z(1), 3), round(critical_z(50), 2)
     (2.576, 3.72)

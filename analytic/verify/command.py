@@ -56,7 +56,7 @@ def _verify(args: Namespace) -> int:
 
 
 def _verify_draws(args: Namespace) -> int:
-    """Test the law of width on random networks.  After an interruption, the same command resumes the work."""
+    """Test the scaling law in the width on random networks.  The same command resumes interrupted work."""
     from analytic.verify import draw_report as report
 
     whole("draw", args.draw, 0)

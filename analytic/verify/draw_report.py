@@ -42,7 +42,7 @@ def draws(
 
 
 def exponents(found: dict[str, Any], quantity: str = "linearisation") -> Host:
-    """Return each seed's exponent, (S,), on the wider half of the widths; "trend": minus that on the narrower half."""
+    """Return each seed's exponent on the wider half of the widths, (S,); for "trend", subtract the narrower half's."""
     sizes, half = found["widths"], len(found["widths"]) // 2
     errors = np.array(found["linearisation" if quantity == "trend" else quantity])
     wider = slopes(sizes[half:], errors[:, half:])
@@ -85,7 +85,7 @@ def by_class(records: Records) -> list[tuple[str, ...]]:
 
 
 def summary(law: Records, controls: Records) -> tuple[Outcome, str]:
-    """Return the verdict on the law and the controls, and a sentence with counts and levels.
+    """Return the verdict on the law and the controls, and a text with counts and levels.
 
     "fail" if chance does not explain the rejections and divergences or a control obeys the law, otherwise "undecided"
     if a control was undecided or diverged.  Of 3,200 draws that obey the law, one diverged, at its narrowest width.

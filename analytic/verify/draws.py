@@ -1,14 +1,14 @@
 """Draw random networks that test the scaling law in the width, and controls that violate the law.
 
 A draw is a network of unspecified width, with data, a loss and training settings.  The law (Lee et al. 2019, Theorem
-2.1) holds at rates below the critical rate.  For the network f and its linearisation f_lin, trained in the same way,
+2.1) holds below the critical learning rate.  For the network f and its linearisation f_lin, trained in the same way,
 
     sup_t |f_t - f_lin,t| = O(n^-1/2)
 
 Both outputs are centred, f - f_0, so that the initial residual is the same for all seeds and widths.  This reduces the
 scatter of the exponents to a third.  Training of f and f_lin uses the same J', so errors in J' would go unnoticed.
-`backward` checks J' by finite differences.  `JUDGED` lists other distances that fall at least as fast as n^-1/2: the
-movements of kernel and weights and, in NTK parametrization, the distances of kernel and outputs from infinite width.
+`backward` checks J' by finite differences.  `JUDGED` lists other distances that fall at least as fast as n^-1/2: how
+far kernel and weights move and, in NTK parametrization, the distance of kernel and outputs from infinite width.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Draw:
         return not isinstance(self.phi, KINKED)
 
     def rate(self, width: int) -> float:
-        """Return the unit of the learning rate: 1/n in standard parametrization without NO_WIDTH, otherwise 1."""
+        """Return the unit of the learning rate: 1/n in standard parametrization, except for NO_WIDTH; otherwise 1."""
         return 1 / width if self.regime == "standard" and self.control != NO_WIDTH else 1.0
 
     def widths(self, widths: Sequence[int]) -> list[int]:
@@ -109,7 +109,7 @@ class Draw:
         return [n if self.body == "dense" else n // 2 for n in widths]
 
     def network(self, width: int) -> Network:
-        """Return the network: weights, depth - 1 blocks (phi, weights), which can be residual, phi, and the output."""
+        """Return the network: weights, depth - 1 blocks (phi, weights), residual or not, phi, and the head."""
         scales: Any = {"w_std": self.w_std, "b_std": self.b_std, "b_init": self.b_init}
         image = self.body != "dense"
         weights = s.Conv1d(width, 3, **scales) if image else s.Dense(width, **scales)
@@ -129,7 +129,7 @@ class Draw:
 
 
 def drawn(choose: Callable[[Sequence[Any]], Any], control: str = "") -> Draw:
-    """Return a draw, with every field from `choose(options)`.   choose : a function, e.g. from `by` or hypothesis.
+    """Return a draw, with every field from `choose(options)`.   choose : a function, for example from `by`.
 
     >>> print(drawn(by(np.random.default_rng(1))))
     2 Sin(1, 1, 0) pool residual, w 1.00, NTK; cross-entropy, N 4, 40 steps at 0.1
@@ -178,7 +178,7 @@ def gate(draw: Draw, widths: Sequence[int] = WIDTHS) -> dict[str, Any]:
     verdict = "undecided"
 
     def fitted(quantity: str) -> Host:
-        """Return the exponents of a quantity on the wider half of the widths, (rounds, SEEDS)."""
+        """Return a quantity's exponents on the wider half of the widths, (rounds, SEEDS)."""
         return slopes(sizes[wider:], np.stack([found[quantity] for found in rounds])[..., wider:])
 
     while verdict == "undecided" and len(rounds) < ROUNDS:
@@ -284,5 +284,5 @@ def errors(
 
 
 def supremum(difference: Array) -> Array:
-    """Return the supremum over t of the root mean square over points and outputs, (E,), for (T, E, A, C)."""
+    """Return the supremum over t of the root mean square over points and outputs, (E,); difference : (T, E, A, C)."""
     return np.sqrt(np.mean(difference**2, axis=(-2, -1))).max(axis=0)

@@ -203,7 +203,7 @@ def _study(bench: _Bench, count: dict[int, int], claims: Sequence[Claim], critic
 def _learning_rate(bench: _Bench, ntk: Host, stages: Sequence[tuple[int, int, int]]) -> float:
     """Return LR times the analytic kernel's stability bound, or 0.8 times narrow networks' smallest bound if less.
 
-    stages : (width, members, role) of all networks.  Some networks of width <= 128 would diverge at the first rate.
+    stages : (width, members, role) of all networks.  Some networks of width <= 128 would diverge at the former rate.
     """
     own = []
     for width, members, role in stages:
@@ -215,7 +215,7 @@ def _learning_rate(bench: _Bench, ntk: Host, stages: Sequence[tuple[int, int, in
 
 
 def score(run: Trajectory, expected: Ensemble, critical: float) -> list[Score]:
-    """Return z-scores of the initial kernel and of f on SCORED_IMAGES test images, and of two wrong theories of f."""
+    """Return z-scores of the initial kernel, of f on SCORED_IMAGES test images, and of f under two wrong theories."""
     points, seen, times = N_TRAIN + np.arange(SCORED_IMAGES), np.arange(N_TRAIN + N_TEST), np.array(TIMES)
     f = run.f[np.searchsorted(run.steps, times)][:, :, points]
 

@@ -82,7 +82,7 @@ def _series(axis: Any, row: JudgedClaim, colour: str, marker: str) -> None:
 
 
 def ensemble_figure(ensemble: Trained) -> Any:
-    """Plot outputs of networks and of eqs. (14) and (15), on the arc at three times and at the arc's ends over time."""
+    """Plot networks' outputs beside eqs. (14) and (15), on the arc at three times and at the arc's ends over time."""
     figure = Figure(figsize=(15, 4.2), layout="constrained")
     axes = figure.subplots(1, 4, sharey=True)
     line = np.arange(N_TRAIN + N_TEST, N_TRAIN + N_TEST + N_LINE)

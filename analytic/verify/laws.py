@@ -37,7 +37,7 @@ from minintk.training.train import train
 
 
 def orders(seed: int) -> Iterator[Finding]:
-    """Check that the final kernel differs by O(1/n) from a frozen kernel, and by O(1/n^2) from `mn.hierarchy`'s."""
+    """Check that the final kernel differs from a frozen one by O(1/n), and from that of `mn.hierarchy` by O(1/n^2)."""
     N, E, widths = 8, 96, (64, 128, 256)
     x = np.random.default_rng(0).standard_normal((N, 64))
     x *= 8 / np.linalg.norm(x, axis=1, keepdims=True)

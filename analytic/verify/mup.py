@@ -1,4 +1,4 @@
-"""Check the laws of muP: the sizes of features and steps and the stable learning rates do not depend on the width."""
+"""Check the laws of muP: sizes of features and of steps, and stable learning rates, do not depend on the width."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def depth(seed: int) -> Iterator[Finding]:
 
 
 def furthest(law: str, check: CoordinateCheck) -> Finding:
-    """Return a finding with the check's verdict and with the row whose exponent is furthest from 0."""
+    """Return a finding with the check's verdict and the row whose exponent is furthest from 0."""
     rows = [row for row in check.rows if row.quantity in ("h", "dh", "dW") and not (row.at_most and row.fit)]
     row = max(rows, key=lambda row: abs(row.fit.exponent) if row.fit else np.inf)
     measured = f"{row}".replace("-", "−") + f" (|{row.quantity}| of {row.name})"

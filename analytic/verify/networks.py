@@ -1,7 +1,7 @@
 """Train networks of one width, and measure their kernels and their distance from the theory.
 
-Networks use float32, as in practice; all measurements use float64 on the host.  Rounding changes the measured errors by
-a relative 1e-5, or by up to 2e-2 if a ReLU unit switches a step early.  Both are far below the errors' scatter.
+Networks and their kernels use float32, as in practice; errors are computed in float64.  Rounding changes them by a
+relative 1e-5, or by up to 2e-2 if a ReLU unit switches one step early.  Both are far below the errors' scatter.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DTYPE = np.float32
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Trajectory:
-    """Measurements of networks of one width during training, on all A points, of which the training set comes first.
+    """Measurements of networks of one width during training, on all A points, starting with the training set.
 
     f : (T, E, A), outputs after steps : (T,).  ntk0, ntk : (E, A, A) at the start and at the end.  nngp0 : (E, A, A),
     the kernel of the last hidden layer's initial pre-activations.  movement : {tensor: (E,)}, |W - W_0| / |W_0|.
@@ -59,9 +59,9 @@ def trained_networks(
     every: int,
     advance: Callable[[float], None] = lambda share: None,
 ) -> Trajectory:
-    """Draw `members` networks and train them together by full-batch descent on L = 1/(2N) sum (f - y)^2.
+    """Draw `members` networks and train them by full-batch gradient descent on L = 1/(2N) sum (f - y)^2.
 
-    xp : array library for training.  every : steps between snapshots.  advance : called with each share of work done.
+    xp : array library for training.  every : steps between snapshots.  advance : called with each share of the work.
     """
     x, y, points = (to_library(a.astype(DTYPE), xp) for a in (problem.x, problem.y, problem.points))
     trunk, parts = hidden_part(net), []
@@ -81,7 +81,7 @@ def trained_networks(
 
 
 def _by_member(xp: Any, work: Callable[[Any], Any], theta: Any) -> Host:
-    """Return work(theta) in float64 on the host; theta : (E, P) is split over the cores, or stays whole on a GPU."""
+    """Return work(theta) as float64 on the host; theta : (E, P) is split over the cores, or stays whole on a GPU."""
     E = len(theta)
     size = -(-E // cores()) if on_host(xp) else E
     return np.concatenate(parallel(lambda i: _host(work(theta[i : i + size])), range(0, E, size)))
@@ -97,7 +97,7 @@ def _host(a: Any) -> Host:
 
 
 def _concatenated(parts: list[Trajectory]) -> Trajectory:
-    """Join trajectories of some members into one trajectory of all members."""
+    """Join the trajectories of groups of members into one trajectory of all members."""
     movement = {name: np.concatenate([p.movement[name] for p in parts]) for name in parts[0].movement}
     f = np.concatenate([p.f for p in parts], axis=1)
     ntk0, ntkT, nngp0 = (np.concatenate([getattr(p, a) for p in parts]) for a in ("ntk0", "ntk", "nngp0"))
@@ -105,9 +105,9 @@ def _concatenated(parts: list[Trajectory]) -> Trajectory:
 
 
 def descend(ntk: Host, y: Host, f0: Host, steps: Host, lr: float) -> Host:
-    """Return f_t on all points, (T, A), for descent with a constant tangent kernel (Lee et al. 2019, eqs. 9 to 11).
+    """Return f_t on all points, (T, A), of gradient descent with a constant kernel (cf. Lee et al. 2019, eqs. 9 to 11).
 
-    ntk : (A, N), all points against the training set, which comes first.  y : (N, 1).  f0 : (A,), the initial outputs.
+    ntk : (A, N), of all points with the N training points, which come first.  y : (N, 1).  f0 : (A,), initial outputs.
     """
     N = len(y)
     return gradient_descent(ntk[:N], y, lr=lr).predict(steps, ntk, f0=f0[:N, None], f0_test=f0[:, None])[..., 0]
@@ -145,7 +145,7 @@ def errors(run: Trajectory, theory: Ensemble, hidden_nngp: Host, n_test: int) ->
 def linearised_training_error(
     net: Network, problem: Problem, xp: Any, rng: np.random.Generator, *, lr: float, steps: int, every: int
 ) -> float:
-    """Train a `Linearized` and return max |f - f_closed| / max |f_closed|.   f_closed : the outputs by `descend`."""
+    """Train a `Linearized` network and return max |f - f_closed| / max |f_closed|.   f_closed : from `descend`."""
     theta0 = to_library(net.init(rng), xp)
     x, y, points = (to_library(a, xp) for a in (problem.x, problem.y, problem.points))
     model = Linearized(net, theta0)

@@ -48,7 +48,7 @@ def versions() -> dict[str, str]:
 
 
 def as_dict(result: Result, command: str) -> dict[str, Any]:
-    """Return the result as data for JSON: all networks' measurements, fits, z-scores, settings and versions."""
+    """Return the result as data for JSON: the errors of all networks, fits, z-scores, settings and versions."""
     return {
         "verdict": result.verdict, "command": command, "settings": result.settings, "data": result.problem.name,
         "labels": result.problem.labels, "critical_z": result.critical, "family_wise_error": FAMILY_WISE_ERROR,

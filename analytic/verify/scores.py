@@ -1,6 +1,6 @@
 """Compute z-scores of an ensemble of trained networks against the theory's Gaussian process.
 
-For E members with outputs f_e at M points, and mu, Sigma of eqs. (14), (15):
+For E members with outputs f_e at M points, and with mu and Sigma from eqs. (14) and (15):
 
     mean         E (m - mu)' Sigma^-1 (m - mu)                            ~ chi2(M),            m the sample mean
     covariance   rho (E - 1) (tr R - log det R - M),   R = Sigma^-1 S     ~ chi2(M (M + 1)/2),  S the sample covariance

@@ -1,20 +1,20 @@
 """Test an exponent sequentially: add rounds of networks until the test shows whether an error falls as fast as n^-1/2.
 
 One seed gives a network at every width and hence one exponent, the least-squares slope of log(error) against log(n).
-The widths of one seed share randomness, but exponents of different seeds are independent, with common mean b.  After
-each round of SEEDS seeds, two hypotheses are tested:
+Exponents of different seeds are independent, with common mean b.  After each round of SEEDS seeds, two hypotheses are
+tested:
 
     refused   b <= REFUSED_ABOVE = -1/2 + MARGIN is rejected, i.e. the error falls more slowly than the law
     holds     b >= PASSED_BELOW is rejected, i.e. the error falls more than half as fast as the law
 
-The p-value p_i of Student's t in round i is independent of the other rounds.  If b equals the boundary,
+The p-value p_i of the t-test in round i is independent of the other rounds.  If b equals the boundary,
 z_i = Phi^-1(1 - p_i) is standard normal, and the rounds combine into one statistic (Lehmacher, Wassmer 1999):
 
     Z_k = (z_1 + ... + z_k) / sqrt(k),    cov(Z_j, Z_k) = sqrt(j / k) for j <= k
 
 so P(Z_k > CRITICAL for any k <= ROUNDS) = LEVEL, exactly for normal exponents (Pocock 1977).  The rounds spend .0022,
-.0018, .0014, .0012, .0010, .0009, .0008 and .0007 of LEVEL.  Of D draws that obey the law, the number of refused draws
-is thus stochastically at most Binomial(D, LEVEL), and so is the number of D controls with b >= PASSED_BELOW that pass.
+.0018, .0014, .0012, .0010, .0009, .0008 and .0007 of LEVEL.  Thus, if D draws obey the law, the number refused is
+stochastically at most Binomial(D, LEVEL).  So is the number of passes among D controls with b >= PASSED_BELOW.
 
 A relative correction c/n to the leading power shifts the slope over n ... 4n by .54 c/n, so MARGIN covers c < .09 n.
 """
@@ -36,7 +36,7 @@ REFUSED_ABOVE, PASSED_BELOW = -0.5 + MARGIN, -0.25
 
 
 def slopes(widths: Sequence[int], errors: Host) -> Host:
-    """Return the least-squares slope of log(error) against log(width), (...), for errors : (..., K) at K widths.
+    """Return the least-squares slopes, (...), of log(error) against log(width), for errors : (..., K) at K widths.
 
     >>> slopes((2, 4, 8), np.array([[1.0, 0.5, 0.25]])).round(9).tolist()
     [-1.0]
@@ -47,7 +47,7 @@ def slopes(widths: Sequence[int], errors: Host) -> Host:
 
 
 def z_scores(exponents: Host, boundary: float) -> Host:
-    """Return Z_k, (..., K), of exponents : (..., K, S), from K rounds of S seeds, to test the mean `boundary`."""
+    """Return Z_k, (..., K), of exponents : (..., K, S) from K rounds of S seeds, to test b against `boundary`."""
     from scipy.special import ndtri, stdtr
 
     K, S = exponents.shape[-2:]
