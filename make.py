@@ -1,4 +1,4 @@
-"""Run the tasks of this checkout, each by one command.  Python 3.11 or newer suffices; no other installation is needed.
+"""Run each task of this checkout with one command.  Python 3.11 or newer suffices; no other installation is needed.
 
     python3 make.py verify [options]    compare finite networks with infinite-width theory, on real digits
     python3 make.py test [options]      run the tests (options go to pytest: -k name, -x, ...)
@@ -95,13 +95,13 @@ LITTER = (".pytest_cache", ".mypy_cache", ".ruff_cache", "build", "dist", "site"
 
 
 class Failed(Exception):
-    """Raised if a virtual environment cannot be made. The message says what to do."""
+    """Raised if the environment for a command cannot be set up. The message says what to do."""
 
 
 def environment() -> Dict[str, str]:
     """Return the environment variables for child processes, without those that make Python look outside .venv.
 
-    Python then always writes bytecode, so the hundreds of processes that tests start need not compile all modules.
+    PYTHONDONTWRITEBYTECODE is also removed, so the hundreds of processes that tests start need not recompile modules.
     """
     drop = ["PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__"]
     drop.append("PYTHONDONTWRITEBYTECODE")
@@ -264,7 +264,7 @@ def say(text: str) -> None:
 
 
 def explore(line: List[str], options: List[str]) -> int:
-    """Repeat the property tests with new seeds until the time is up, then print how to repeat the failures.
+    """Repeat the property tests with new seeds until the time is up, then print how to reproduce the failures.
 
     Hypothesis prints the smallest failing example and stores it in .hypothesis/examples for the next round.
     """

@@ -1,6 +1,6 @@
 """Select the array library of the caller's arrays, and implement operations that differ between NumPy and CuPy.
 
-Numerical code uses only the namespace of its arrays (`array_namespace`).  Only this file imports CuPy.
+Code for both libraries uses only the namespace of its arrays (`array_namespace`).  Only this file imports CuPy.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ LIMITS = {
 def free_in_groups(root: str | Path = "/") -> int:
     """Return how many bytes the process's control groups (containers, SLURM) still allow, or 2**62 without a limit.
 
-    A group's limit covers the groups inside it, so the smallest amount is returned.  root : the file system's root.
+    A limit also applies to inner groups, so the smallest remaining amount is returned.  root : the file system's root.
     """
     free = 2**62
     for group, files, usage, cached in limited_groups(str(root)):
@@ -188,7 +188,7 @@ def limited_groups(root: str) -> tuple[tuple[Path, list[Path], Path, str], ...]:
 
 
 def control_groups(root: str, controller: str) -> list[tuple[str, Path]]:
-    """Return (kind, folder) of each control group, inner or outer, that can limit this process's "memory" or "cpu"."""
+    """Return (kind, folder) of all nested control groups that can limit this process's "memory" or "cpu"."""
     found: list[tuple[str, Path]] = []
     try:
         mounts = [line.split() for line in (Path(root) / "proc/self/mountinfo").read_text().splitlines()]

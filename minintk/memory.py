@@ -37,8 +37,8 @@ def short_rows() -> Iterator[None]:
 def keep_freed_memory(like: Array) -> None:
     """Keep freed memory in this process, for loops that allocate and free arrays of the same sizes repeatedly.
 
-    Linux's C library returns freed memory above a limit to the system.  The next step then gets the same pages back one
-    by one, zeroed.  The limit is twice the size of the largest block freed so far (at most 64 MiB).  This function
+    On Linux, the C library returns freed memory above a limit to the system.  The next step must then fault in and zero
+    every page again.  The limit is twice the size of the largest block freed so far (at most 64 MiB).  This function
     frees one large block that is never written to, and thus raises the limit.
     """
     if on_host(array_namespace(like)):

@@ -1,4 +1,4 @@
-"""Test the laws that every model obeys, for the layers and models of this package and for your own.
+"""Test the laws that every model must obey, for the layers and models of this package and for your own.
 
 Each `check_...(model, theta, x, rng)` takes a model, parameters theta : (P,) or (E, P), a batch x : (N, *input_shape)
 and a numpy.random.Generator that draws directions.  If it fails, its AssertionError states the law, both values and the
@@ -190,7 +190,7 @@ def check_stacked(model: Model, theta: Array, x: Array, rng: np.random.Generator
 
 
 def check_ensemble(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
-    """Check that f, J v, J' u and the kernel of each member equal those of this member alone.  theta : (E, P)."""
+    """Check that f, J v, J' u and the kernel of each member equal those of the member alone.  theta : (E, P)."""
     if theta.ndim != 2:
         raise ValueError(f"check_ensemble expects theta of shape (E, P), got {tuple(theta.shape)}")
     f, J = model.linearize(theta, x)
@@ -232,7 +232,7 @@ def check_float32(model: Model, theta: Array, x: Array, rng: np.random.Generator
     """Check that f, J v, J' u and the kernel are float32 for float32 inputs, and equal those in float64 up to rounding.
 
     The model must accept both dtypes, as a Network does.  The tolerance is m eps times (size of the terms + response to
-    a relative change of theta).  The response is the largest over four random relative changes of size 2^-12.
+    a relative change of theta).  The response is estimated from four random relative changes of size 2^-12.
     """
     small = np.float32
     xp = array_namespace(theta, x)
@@ -299,7 +299,7 @@ def _rows(J: Jacobian) -> Host:
 def check_layer(layer: s.Layer, shape: Sequence[int], parametrization: Parametrization | None = None) -> None:
     """Check every law for small networks with this layer first, in the middle and last, and in a residual branch.
 
-    shape : an example's shape, ``(d,)``, ``(L, C)`` or ``(H, W, C)``.  The branch is omitted if it changes.  The
+    shape : an example's shape, ``(d,)``, ``(L, C)`` or ``(H, W, C)``.  The branch is omitted if the shape changes.  The
     AssertionError gives the broken law and the findings of `minintk.grade.diagnose_layer`: the wrong map and its error.
 
     >>> import minintk as mn

@@ -1,7 +1,7 @@
 """Divide independent tasks among threads, while BLAS is limited to one thread.
 
-NumPy's ufuncs and BLAS release the interpreter lock, so threads use all cores.  More BLAS threads would oversubscribe
-the cores.  Pieces depend only on the work's size, and sums over pieces keep their order for any number of threads.
+NumPy's ufuncs and BLAS release the interpreter lock, so threads can use all cores.  More BLAS threads would
+oversubscribe the cores.  Pieces depend only on the size of the work, and sums over them have a fixed order.
 
 Any public call can run inside another call in the same thread (in a signal handler or a callback), and an exception
 can end any call.  The following rules make this safe.

@@ -1,6 +1,6 @@
 """Define the problem sizes at which fast paths begin and end, as measured on two cores with AVX-512.
 
-A thread pays off from about 0.5 ms of work, so `cut` divides only work that takes at least twice as long.
+A thread pays off above about 0.5 ms of work, so `cut` divides only work that takes at least twice as long.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass
 class Thresholds:
-    """Thresholds, mostly in multiplications, array elements or bytes.  The comments state the units."""
+    """Problem sizes, mostly in multiplications, array elements or bytes.  The comments state the units."""
 
     plain: int = 2**18  # multiplications of a batch below which plain layers run, with BLAS's own threads
     products: int = 2**24  # multiplications in a piece of one or several matrix products
@@ -40,7 +40,7 @@ PIECES = 16
 
 
 def cut(length: int, work: float, each: float) -> list[slice]:
-    """Cut range(length) into 1, 2, 4, 8 or 16 slices: as many as have at least `each` units of `work` on average.
+    """Cut range(length) into 1, 2, 4, 8 or 16 slices: the most with at least `each` units of `work` per slice.
 
     Rounding errors of sums depend on the pieces, so the pieces must not depend on the number of cores.
 

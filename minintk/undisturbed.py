@@ -1,6 +1,6 @@
 """Import and compile in a thread where no signal handler runs.
 
-Python runs signal handlers in the main thread, between any two lines of code.  During an import, a handler would find a
+Python runs signal handlers in the main thread, between bytecode instructions.  During an import, a handler would find a
 partially initialised module, and a handler that raises would leave one behind.  Re-entering or interrupting a compiler
 can crash the process.  In a separate thread, such work runs to completion, and the next call can use its result.
 """

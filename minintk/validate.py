@@ -11,7 +11,7 @@ from minintk.arrays import to_host
 
 
 def real(value: Any) -> float:
-    """Return the value as a Python float, or NaN for anything but a real number (e.g. for True, "2", 1j or an array).
+    """Return a real number as a Python float, or NaN for other values, such as True, "2", 1j or an array.
 
     >>> real(np.float32(0.5)), real(True), real([1.0])
     (0.5, nan, nan)

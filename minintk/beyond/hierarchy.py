@@ -14,7 +14,7 @@ f_c in the direction S grad f_d.  O3.s and O4.A are therefore derivatives of The
     Theta(t) = Theta + DTheta[d1]                                       O3 frozen
     Theta(t) = Theta + DTheta[d1] + 1/2 D^2Theta[d1, d1] + Xi           O4 frozen,  dXi/dt = DTheta[dd2/dt]
 
-These derivatives are products of Jacobians, which Taylor mode (`minintk.models.taylor`) computes as linear maps:
+Apart from Xi, Theta(t) is a sum of products of Jacobians, which Taylor mode computes (`minintk.models.taylor`):
 
     T1 = J,   T2 = J + D^2f[d1, .],   T3 = T2 + 1/2 D^3f[d1, d1, .]
     O3 frozen:  T2 S T1' + T1 S T2' - T1 S T1'        O4 frozen:  T2 S T2' + (T3 - T2) S T1' + T1 S (T3 - T2)' + Xi
@@ -109,7 +109,7 @@ def _moments(system: Hierarchy, y: Array, settings: FlowSettings) -> Iterator[Mo
 
 
 class Hierarchy:
-    """The `System` with the state z = (f, s, Xi), ([E], M C + N C + (M C)^2).   For orders below 4, Xi is omitted."""
+    """The `System` with the state z = (f, s, Xi) : ([E], M C + N C + (M C)^2).   For orders below 4, Xi is omitted."""
 
     ndims: ClassVar[int] = 1
 

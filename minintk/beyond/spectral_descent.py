@@ -5,9 +5,9 @@
 
 G is dL/dW or, with momentum, the sum v <- momentum v + dL/dW.  s is W's entry in `lr_scales`; d is prod(`Role.depth`).
 If s = d = 1, a step of multiplier * W has spectral norm lr sqrt(fan_out / fan_in) at any width.  For Muon, its nonzero
-singular values are equal.  The updates satisfy the spectral condition exactly (Yang, Simon, Bernstein 2023, section 5).
-Muon is steepest descent in the spectral norm (Bernstein, Newhouse 2024; Jordan et al. 2024).  For a K x K convolution,
-W is (K K C_in, C_out), and K |W| bounds the convolution's norm.  A bias is a matrix (1, n).
+singular values are equal.  The updates satisfy the spectral condition (Yang, Simon, Bernstein 2023, section 5).  Muon
+is steepest descent in the spectral norm (Bernstein, Newhouse 2024; Jordan et al. 2024).  For a K x K convolution, W is
+a (K K C_in, C_out) matrix, and K |W| bounds the convolution's norm.  A bias is a (1, n) matrix.
 """
 
 from __future__ import annotations
@@ -105,10 +105,10 @@ def orthogonalised(G: Array) -> Array:
 
         X <- 3/2 a X - 1/2 a^3 X X'X,        a^2 = 3 / (1 + low + low^2),        low <- 1/2 a low (3 - a^2 low^2)
 
-    Newton-Schulz steps start from X = G / c with c >= |G|.  The factor a suits singular values in [low, 1] (Chen, Chow
-    2014).  Sweeps from low = SWEEP to 1 repeat until |X X'X - X|_F <= tol = TOLERANCE.  Then every singular value is
-    within tol / 2 of 1 or within tol of 0.  If this fails, eight steps of another iteration move values to 0 or 1.
-    Singular values of G below about 1e-5 |G| in float32, or 1e-13 |G| in float64, can be rounding errors and become 0.
+    Newton-Schulz steps start from X = G / c with c >= |G|.  The factor a is optimal for values in [low, 1] (Chen, Chow
+    2014).  Sweeps from low = SWEEP to 1 are repeated until |X X'X - X|_F <= tol = TOLERANCE.  Then each singular value
+    is within about tol / 2 of 1 or tol of 0.  If this fails, eight steps of another iteration move values towards 0 or
+    1.  Singular values of G below about 1e-5 |G| (float32) or 1e-13 |G| (float64) can be rounding errors and become 0.
 
     >>> import numpy as np
     >>> np.linalg.svd(orthogonalised(np.diag([100.0, 1.0, 0.01, 0.0])), compute_uv=False).round(3)
@@ -140,6 +140,6 @@ def _or_one(size: Array) -> Array:
 
 
 def _size(X: Array) -> Array:
-    """Return the Frobenius norm, ([E], 1, 1)."""
+    """Return the Frobenius norm as an array ([E], 1, 1)."""
     xp = array_namespace(X)
     return xp.sqrt(xp.sum(X * X, axis=(-2, -1), keepdims=True))

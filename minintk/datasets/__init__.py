@@ -1,4 +1,4 @@
-"""Load data sets: the packaged digits and sentences, MNIST, CIFAR-10, and random points.
+"""Load data sets (the packaged digits and sentences, MNIST, CIFAR-10), and draw random points.
 
 Reading order:
 

@@ -24,7 +24,7 @@ class Dataset:
 
     raw : (N, d), (N, L, C) or (N, H, W, C), either floats or bytes.  Bytes represent raw / 255.
     labels : (N,), whole numbers.  Example i belongs to classes[labels[i]].
-    classes : the names of the classes, by default "0", "1", ...; at most a million classes.
+    classes : the names of the classes, by default "0", "1", ... (at most a million).
     image_shape : (H, W, C) if the examples are images, even if they are stored flat.
     dtype : the dtype of `x` if raw contains bytes, otherwise the dtype of raw.
 
@@ -135,7 +135,7 @@ class Dataset:
         return replace(self, raw=self.raw.reshape(len(self), prod(self.raw.shape[1:])))
 
     def enlarged(self, factor: int, frame: int = 0) -> Dataset:
-        """Repeat every pixel of the images factor x factor times, and add a border of zeros, `frame` pixels wide.
+        """Enlarge every pixel of the images to factor x factor pixels, and add a border of zeros, `frame` pixels wide.
 
         Call this before `standardise`, because zero is not black afterwards.
 
@@ -160,7 +160,7 @@ class Dataset:
         return replace(self, raw=shift(self.images().raw, shift.draw(len(self), rng)).reshape(self.raw.shape))
 
     def standardise(self, *, fit: Dataset | None = None) -> Dataset:
-        """Return the data set with x replaced by (x - mean) / std, with mean and std per image channel or per feature.
+        """Standardise x to (x - mean) / std, using the mean and std of each image channel or feature.
 
         fit : the training set, whose mean and std are used; by default this data set.  Raises ValueError if a std is 0.
 
@@ -209,7 +209,7 @@ class Dataset:
         return replace(self, raw=x.astype(self.dtype, copy=False), image_shape=None)
 
     def on_sphere(self) -> Dataset:
-        """Return the data set scaled to |x|^2 = d, so that x x' / d has a unit diagonal.  Raise ValueError for x = 0.
+        """Scale every example to |x|^2 = d, so that x x' / d has a unit diagonal.  Raise ValueError for x = 0.
 
         >>> from minintk.datasets import digits
         >>> x = digits().on_sphere().x
@@ -224,7 +224,7 @@ class Dataset:
         return replace(self, raw=x.astype(self.dtype, copy=False).reshape(self.raw.shape))
 
     def _same_features(self, fit: Dataset | None, what: str) -> Dataset:
-        """Return `fit`, by default this data set.  Raise an error if it is empty or has another number of features."""
+        """Return `fit`, by default this data set.  Raise an error if it is empty or its number of features differs."""
         source = self if fit is None else fit
         if not isinstance(source, Dataset):
             raise TypeError(f"{what}(fit=...) expects a Dataset, got {type(source).__name__}")

@@ -1,4 +1,4 @@
-"""Load the digits and sentences shipped with this package, and draw random points on a sphere or a cube."""
+"""Load the digits and sentences shipped with this package, and draw random points on a sphere or corners of a cube."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ATTRIBUTION = (
 
 
 def packaged(name: str) -> dict[str, Array]:
-    """Return {name: array} from the file `name`.npz inside the package."""
+    """Return {array name: array} from the file `name`.npz inside the package."""
     from importlib.resources import as_file, files  # imported here: it takes a tenth of the package's import time
 
     with (
@@ -65,7 +65,7 @@ class Text:
         return f"Text({self.name!r}, N={len(self.words)}, classes: {shares})"
 
     def embed(self, length: int, features: int, rng: np.random.Generator) -> Dataset:
-        """Map each word to a fixed random vector with entries N(0, 1), and return x : (N, length, features).
+        """Map each word to a fixed random vector with entries N(0, 1), and return data with x : (N, length, features).
 
         Longer texts are truncated, and shorter texts are padded with zeros, as `minintk.MaskedAvgPool` expects.  At
         infinite width, random vectors are equivalent to a trainable embedding at initialisation.

@@ -8,7 +8,7 @@ file consists of two zero bytes, a type (0x08: bytes), the number of axes, four 
 significant byte first), and the values in row-major order.
 
 CIFAR-10 has 50,000 training and 10,000 test photographs of 32 x 32 pixels in ten classes, published as pickle files.
-Loading a pickle can call any function or set the state of a NumPy array to any bytes.  Instructions in these files are
+Loading a pickle can call arbitrary functions or fill a NumPy array with any bytes.  Instructions in these files are
 therefore parsed but never executed.  The instructions contain the labels and the bytes of the array as literals.
 """
 
@@ -145,10 +145,10 @@ def cifar10(
 
     folder : a folder that contains the batches, directly or in its subfolder ``cifar-10-batches-py``.  The default is
         $MININTK_DATA.  If neither is given, the files are downloaded (170 MB, requires the extra ``data``).  If some of
-        the five training batches are missing, the others are read, and `name` tells how many.
+        the five training batches are missing, the others are read, and `name` states how many.
     dtype : the dtype of `x`.  The images are stored as bytes until `x` is accessed.
 
-    Raises FileNotFoundError if the folder has no batches, and ValueError for damaged or unsafe files.
+    Raises FileNotFoundError if the folder has no batches, and ValueError for damaged files.
     """
     if split not in ("train", "test"):
         raise ValueError(f"split expects 'train' or 'test', got {split!r}")
@@ -168,7 +168,7 @@ def cifar10(
 
 
 def _batch(path: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return the images (N, 32, 32, 3) and labels (N,) of one batch."""
+    """Return images : (N, 32, 32, 3) and labels : (N,) of one batch."""
     with reading(path, "a CIFAR-10 batch", "download it again") as file:
         pixels, labels = read_pickle(whole_file(file))
         if not labels or max(labels) > 9 or len(pixels) != 3072 * len(labels):

@@ -8,10 +8,10 @@ and |D^2 f[v, v]| over |S^-1/2 v| = 1, where S holds the learning-rate scales.  
 descent with the rate lr on S^-1/2 theta, so lengths are measured in S^-1/2 theta.  |D f|^2 and the sharpness are the
 largest eigenvalues of J S J' and S^1/2 H S^1/2.  Equivalent parametrizations give the same values.
 
-To first order, a step of size |f - y| / |D f| leads to f = y and changes J by |D^2 f| times that size.  kappa is this
-change relative to |D f|.  At width n, kappa is of order n^-1/2 for NTK, and of order 1 for muP and mean field.
+To first order, f = y takes a step of at least |f - y| / |D f|, which changes J by up to |D^2 f| times its size.  kappa
+is this change relative to |D f|.  At width n, kappa is of order n^-1/2 for NTK, and of order 1 for muP and mean field.
 
-Gradient descent around a minimum is stable if lr x sharpness < 2 (edge of stability: Cohen et al. 2021; catapult:
+Gradient descent near a minimum is stable if lr x sharpness < 2 (edge of stability: Cohen et al. 2021; catapult:
 Lewkowycz et al. 2020).  The model linearised at theta has the Hessian H = J' (d2L/df2) J.  Without momentum,
 `max_learning_rate` returns 2 divided by the largest eigenvalue of S^1/2 H S^1/2 for this H.
 
@@ -218,7 +218,7 @@ def max_learning_rate(
 
 
 def _check_descent(model: Model, theta: Array, x: Array, loss: Any, scales: Mapping[str, float] | None) -> Any:
-    """Check the network, batch and loss, and return S, (P,) or 1.0.  Raise TypeError or ValueError if invalid."""
+    """Check the network, batch and loss, and return S : (P,) or 1.0.  Raise TypeError or ValueError if invalid."""
     _check_one(model, theta, x)
     if isinstance(loss, type) or not hasattr(loss, "hessian"):
         raise TypeError(f"loss expects one with hessian(f, y, v), such as mn.mse, got {loss!r}")
@@ -228,13 +228,13 @@ def _check_descent(model: Model, theta: Array, x: Array, loss: Any, scales: Mapp
 
 
 def _scales(model: Model, theta: Array, scales: Mapping[str, float] | None) -> Any:
-    """Return the learning-rate scales S, (P,), or 1.0 if all are 1."""
+    """Return the learning-rate scales S : (P,), or 1.0 if all are 1."""
     S = model.layout.learning_rate_scales(scales, "sgd", "scales", like=theta)
     return 1.0 if S is None else S
 
 
 def _pulled(J: Jacobian, u: Array) -> Array:
-    """Return J' u : (P,).  The result can overflow; `_largest_eigenvalue` checks this."""
+    """Return J' u : (P,).  The result can overflow; `_largest_eigenvalue` checks for this."""
     out = array_namespace(u).full((J.size,), float("nan"), dtype=u.dtype)  # NaN remains if a layer writes nothing
     J.pull(u, out)
     return out

@@ -74,7 +74,7 @@ def effective_rank(k: Array) -> Array:
 
     k : ([E], N, M), or a full kernel ([E], N, C, M, C), which is reshaped to (N C, M C).  sigma : singular values of k.
     If n singular values are equal and the others are zero, the rank is n (Roy and Vetterli 2007).  For k = J J', sigma
-    holds the squared singular values of J (as in Samarin et al. 2022, figure 6).  Raises ValueError for a zero matrix.
+    holds the squared singular values of J (see Samarin et al. 2022, figure 6).  Raises ValueError for a zero matrix.
 
     >>> import numpy as np
     >>> round(float(effective_rank(np.diag([5.0, 5.0, 5.0, 0.0]))), 12)

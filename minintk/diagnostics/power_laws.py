@@ -72,10 +72,10 @@ def power_law(
 
     Each width is thus weighted by its number of seeds.  The confidence interval is bootstrapped over seeds.  The
     deviations of log v from the mean over the S seeds of a width are multiplied by sqrt(S/(S-1)), because the mean is
-    estimated.  These deviations are pooled and resampled for every width and seed, and the line is refitted.  Few seeds
-    estimate the scatter poorly.  The spread of the lines is therefore multiplied by the ratio of the quantiles of
-    Student's t, with sum_n (S_n - 1) degrees of freedom, and of the normal distribution.  Pooling assumes equal scatter
-    of log v at all widths.  The interval ignores deviations of the means from the line.
+    estimated.  These deviations are pooled and resampled for every width and seed, and the line is refitted.  With few
+    seeds, the estimate of the scatter is inaccurate.  The spread of the lines is therefore multiplied by the ratio of
+    the quantiles of Student's t, with sum_n (S_n - 1) degrees of freedom, and of the normal distribution.  Pooling
+    assumes equal scatter of log v at all widths.  The interval ignores deviations of the means from the line.
 
     widths : (K,), with at least two different widths.  values : K arrays; array i, (S_i,), holds the values at
         width i.  At least one width needs two seeds.  rng : the bootstrap's generator, by default default_rng(0).

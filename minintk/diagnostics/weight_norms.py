@@ -35,8 +35,8 @@ Map = Callable[[Array], Array]
 def spectral_norm(W: Array, *, rtol: float = RTOL) -> Array:
     """Return |W|, the largest singular value of W : ([E], m, n); () or (E,).
 
-    Lanczos steps on W'W give a lower bound on |W|, which is at least as accurate as that of power iteration.  The
-    iteration stops when eight steps increase this estimate by at most rtol / 4 of its value.
+    Lanczos steps on W'W give a lower bound on |W|, which is at least as accurate as that of as many power iterations.
+    The iteration stops when eight steps increase this estimate by at most a fraction rtol / 4.
 
     >>> round(float(spectral_norm(np.diag([3.0, 1.0, 2.0]))), 6)
     3.0
@@ -63,8 +63,8 @@ def largest_singular_value(
 ) -> Array:
     """Return the norm of a linear map, () or (E,), by Lanczos steps from start : ([E], *shape).
 
-    ndims : the number of axes in shape.  clear : stop after 3 steps if the estimate is below `clear`.  For the
-    maps J' of 400 networks, the square of the estimate after 3 steps was 0.54 to 1 times |J'|^2.
+    ndims : the number of axes in shape.  clear : stop early, after 3 steps at the earliest, if the estimate is below
+    `clear`.  For the maps J' of 400 networks, the square of the estimate after 3 steps was 0.54 to 1 times |J'|^2.
     """
     xp, last = array_namespace(start), tuple(range(-ndims, 0))
     size = prod(start.shape[start.ndim - ndims :])
@@ -175,9 +175,9 @@ def natural_norms(net: Network) -> dict[str, float]:
 def gaussian_norms(net: Network) -> dict[str, float]:
     """Return {tensor name: multiplier std sqrt(window) (sqrt(fan_in) + sqrt(fan_out))}: |W| of large Gaussian weights.
 
-    The value is the edge of the Marchenko-Pastur law.  |W| of a draw deviates by a fraction O(n^-2/3).  A convolution
+    The value is the edge of the Marchenko-Pastur law.  A draw deviates from it by a fraction O(n^-2/3).  A convolution
     has window = K K: with circular padding and stride 1, its Fourier transform is a Gaussian matrix at each frequency.
-    In other cases, this norm is approximate.  A bias has |W| = multiplier std sqrt(n).  `net` must be a `Network`.
+    Otherwise, this norm is approximate.  A bias has |W| = multiplier std sqrt(n).  `net` must be a `Network`.
 
     >>> import minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(400), mn.Tanh(), mn.Dense(100)), (25,), mn.SpectralMuP())
@@ -196,8 +196,8 @@ def update_alignment(net: Network, theta0: Array, theta: Array, x: Array) -> dic
     """Return {weight name: |dW h| / (|dW| |h|)}, each () or (E,): 1 if the update acts on features with its full norm.
 
     theta, theta0 : ([E], P).  dW = W - W_0, and h : ([E], N, *before) is the layer's input at theta0.  |dW| is the
-    spectral norm, and |h| and |dW h| are root sums of squares over examples.  If h were independent of dW, a wide layer
-    would have about 1/sqrt(n).  Gradients align with the features that produce them, so the spectral norm is the right
+    spectral norm, and |h| and |dW h| are root sums of squares over examples.  If h is independent of a rank-one dW, the
+    ratio is about 1/sqrt(n).  Gradients align with the features that produce them, so the spectral norm is the right
     measure (Yang, Simon, Bernstein 2023, section 3).  Raises ValueError if some W did not move or h is zero.
 
     >>> import minintk as mn

@@ -16,11 +16,11 @@ from minintk.spec.parametrization import Parametrization
 
 
 def refrozen(net: Network, theta: Array, one: Problem) -> Network:
-    """Return `net`, which can have another width, with BatchNorms frozen at theta like those of the problem's network.
+    """Return `net`, possibly of another width, with BatchNorms frozen at theta to act as in the problem's network.
 
     A frozen BatchNorm computes r (z - mean).  On one.x, z has standard deviation 1 / r(z), so the output has standard
     deviation s = r / r(z) and mean m = r (mean(z) - mean).  For another z', r' = s r(z') and mean' = mean(z') - m / r'
-    give the same s and m (feature means at other widths).  If all features share one mean and one r, both are kept.
+    give the same s and m (their feature means at other widths).  If all features share one mean and r, both are kept.
     """
 
     def batch(net: Network, theta: Array, name: str, frozen: dict[str, Array]) -> list[Array]:

@@ -23,7 +23,7 @@ LOSSES = {"mse": mn.mse, "cross-entropy": mn.softmax_cross_entropy}
 
 
 def loaded(place: str, data: str, rng: np.random.Generator) -> tuple[Network, Any, Any, Any]:
-    """Load (net, theta, x, y) from FILE.py:NAME and data.  Lift torch modules, and draw theta if it is missing."""
+    """Load (net, theta, x, y) from FILE.py:NAME and `data`.  Lift torch modules, and draw theta if it is missing."""
     file, colon, name = place.rpartition(":")
     path = Path(file).expanduser()
     if not colon or not path.is_file():
@@ -47,7 +47,7 @@ def loaded(place: str, data: str, rng: np.random.Generator) -> tuple[Network, An
 
 
 def examples(path: str) -> tuple[Any, Any]:
-    """Return x and y of an .npz file in float32.  Class numbers, (N,), are converted to one-hot rows."""
+    """Return x and y from an .npz file, in float32.  Class numbers of shape (N,) are converted to one-hot rows."""
     remedy = "write it by np.savez(path, x=x, y=y)"
     with reading(path, "an .npz file with arrays x and y", remedy) as file:
         arrays = read_npz(file)

@@ -48,20 +48,20 @@ def examine(
 
         gap = max_t |f_t - f_lin,t| / max_t |f_lin,t - f_0|
 
-    The network and its linearisation at theta are trained in the same way, by gradient descent on full batches.
-    Intervals are computed from replicates.  If the statistics of theta fit a draw of `net.init`, replicates are
+    The network and its linearisation at theta are trained in the same way, by full-batch gradient descent.  Intervals
+    are computed from replicates.  If the statistics of theta are those of a draw from `net.init`, replicates are
     networks with other initial weights.  Otherwise, they are the same network on random halves of the examples.
 
     regime : "lazy" if the gap is below 5 %, "rich" if the gap and the movement of the tangent kernel are above 25 %,
-    and "between" otherwise.  It is "undecided" if a 95 % interval contains the deciding threshold or runs do not train.
+    otherwise "between".  It is "undecided" if an interval contains the threshold, or runs diverge or hardly learn.
     findings : problems of the kinds "unstable", "dead", "badly scaled" and "short".
 
     net : a `Network`, built from a spec or lifted.  theta : (P,).  x : (N, *input_shape).  y : (N, C).  Runs use
     float32.  loss : a loss with a `hessian`.  lr : the rate to examine, by default a quarter of the largest stable rate
-    of each network.  steps : steps per run, by default 200, or fewer if they are expensive.  examples : the number to
-    draw, by default at most 256.  replicates : the number of runs, including yours, at least 3.  widths : True to also
-    train networks of other widths.  seconds : the CPU time to spend.  Parts that would exceed it are skipped and noted;
-    the regime needs none of them.  progress : called with a text before each part, first with a time estimate.
+    of each network.  steps : steps per run, by default 200, or fewer if they are expensive.  examples : the number of
+    examples, by default at most 256.  replicates : the number of runs, including yours, at least 3.  widths : True to
+    also train networks of other widths.  seconds : the CPU time to spend.  Parts that would exceed it are skipped and
+    noted; the regime needs none of them.  progress : called with a text before each part, first with a time estimate.
 
     Raises TypeError for arguments of the wrong type (e.g. integer arrays), and ValueError for other invalid ones.
     See Lee et al. 2019, eq. 5 (linearisation); Chizat, Oyallon and Bach 2019 (lazy training).

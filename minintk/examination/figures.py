@@ -61,7 +61,7 @@ def plain(axes: Any) -> None:
 
 
 def layers(report: Any) -> Any:
-    """Plot each layer's share of the kernel and its movements as bars, with the same row for a layer in all panels."""
+    """Plot each layer's share of the kernel and its movements as bars, each layer in the same row of all panels."""
     names = list(report.signals)
     figure, panels = canvas(3, 1.3 + 0.2 * max(len(names), 4), sharey=True)
     keys = "share {}", "weights {}.W", "features {}"

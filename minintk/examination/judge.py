@@ -31,7 +31,7 @@ LEARNED = 0.1
 
 @dataclass(frozen=True)
 class Statement:
-    """A measured number with its 95 % interval.  how : what was measured.  percent : True to show it in %.
+    """A measured number with its 95 % interval.  how : its definition.  percent : True to show it as a percentage.
 
     value : see `interval`.  own : the number for your network, or NaN if its training diverged.
     """
@@ -44,7 +44,7 @@ class Statement:
     own: float = nan
 
     def text(self, number: float, unit: str = " %") -> str:
-        """Return a number as text with three digits, in this statement's unit."""
+        """Return a number as text with three significant digits, in this statement's unit."""
         return f"{100 * number:.3g}{unit}" if self.percent else f"{number:.3g}"
 
     def __str__(self) -> str:

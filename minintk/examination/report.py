@@ -79,7 +79,7 @@ class Report:
         return rows
 
     def rows(self) -> list[Sequence[str]]:
-        """Return the columns `MEASURED` for every statement that is not about a single layer."""
+        """Return one row, with the columns `MEASURED`, for each statement that is not about a single layer."""
         found = (s for key, s in self.statements.items() if not key.startswith(PARTS))
         return [(s.name, "diverged" if isnan(s.own) else s.text(s.own), str(s), s.how) for s in found]
 

@@ -59,7 +59,7 @@ class Run:
 
     steps : (S,).  loss, loss_linear, gap : (S,).  learned : max |f_lin - f_0| / |y - f_0|.  diverged : True if a loss
     was not finite or ended above ten times its start.  The fields below are then empty, as for a constant kernel.
-    at : (K,), steps at which kernels and rates 2/lambda_max of J S J' L'' were measured.  sharpness : at both ends.
+    at : (K,), steps at which kernels and rates 2/lambda_max of J S J' L'' were measured.  sharpness : at start and end.
     """
 
     steps: Host
@@ -101,7 +101,7 @@ def parted(problem: Problem, lr: float, steps: int) -> tuple[Run, list[Snapshot]
 def full_run(problem: Problem, lr: float, steps: int, start: float, *, points: int, hessian: bool) -> Run:
     """Train the network and its linearisation; measure the fields of `Run`, with kernels and rates at `points` steps.
 
-    start : the stable rate at initialisation.  hessian : False skips the sharpness.
+    start : the stable rate at initialisation.  hessian : False to skip the sharpness.
     """
     run, snaps = parted(problem, lr, steps)
     if run.diverged:

@@ -30,7 +30,7 @@ def widened(spec: s.Layer, factor: float, sizes: list[int] | None = None, last: 
     """Return the spec with `factor` times as many features and channels in all layers with weights except the last.
 
     Sizes are rounded and are at least 1.  Depthwise convolutions stay depthwise.  sizes : a list to which the original
-    widths are appended.  last : True if no weights come after the spec.
+    widths are appended.  last : True if no layer with weights follows the spec.
     """
     if isinstance(spec, s.Sequential):
         heavy = [has_weights(one) for one in spec.layers]

@@ -46,7 +46,7 @@ from minintk.spec.shapes import Shape, has_weights, kept_shapes, out_shape
 def faster(layers: BoundChain, spec: s.Sequential, input_shape: Shape, coupled: bool) -> Ways:
     """Return faster layers for a network, with the same outputs and derivatives up to rounding.
 
-    coupled : True if an example's output depends on other examples in its batch, which is then not split.
+    coupled : True if an example's output depends on other examples in its batch; the batch is then not split.
     """
     sizes = [prod(input_shape), *map(prod, kept_shapes(spec, input_shape))]
     size = sum(sizes), max(sizes)

@@ -1,9 +1,9 @@
 """Compile loops with Numba, and cache them on disk, each with a checksum of key and code (`pip install minintk[fast]`).
 
 Numba does not verify its cache, so a damaged file causes obscure errors or a crash.  Here each compiled loop has its
-own file, [SHA-256 of (key, code)] [code].  A loop whose file does not match its checksum is compiled again.  The key
-includes the loop's source, the types of its arguments, Numba's version and the processor.  A file is therefore not used
-with another version or processor.  If the folder is not writable, each process warns and compiles again.
+own file: the SHA-256 of (key, code), then the code.  A loop whose file does not match its checksum is compiled again.
+The key includes the loop's source, the types of its arguments, Numba's version and the processor.  A file is therefore
+not used with another version or processor.  If the folder is not writable, each process warns and compiles again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class CheckedFile(IndexDataCacheFile):
     """A cache with one file per key, instead of Numba's index and numbered files."""
 
     def file(self, key: Any) -> tuple[Path, bytes]:
-        """Return the path of the code for a key, and the key as bytes."""
+        """Return the path of the file for a key, and the key as bytes."""
         signature, machine, (_, closure) = key
         name = sha256(repr((signature, machine, closure)).encode()).hexdigest()[:16]
         path = Path(self._cache_path, f"{Path(self._index_name).stem}.{name}.nbc")

@@ -107,7 +107,7 @@ def convolved(direct: Any, x: Array, parts: Sequence[tuple[Any, ...]], y: Array,
 
 @dataclass(frozen=True)
 class BlockedConvJacobian(LayerJacobian):
-    """J at x : ([E], N, H, W, C), W : ([E], K_h K_w C, C_out) and V = m unroll(W) : ([E], K, B C_out).
+    """The Jacobian at x : ([E], N, H, W, C), W : ([E], K_h K_w C, C_out) and V = m unroll(W) : ([E], K, B C_out).
 
     before : see `correlate`.  J is the derivative with respect to the output of `before`, not with respect to x.
     """
@@ -166,7 +166,7 @@ class BlockedConvJacobian(LayerJacobian):
         return summed(work, pieces(patches.work, self.x, prod(shape)))
 
     def _gathered(self, u: Array) -> Array:
-        """Gather dx from u : (..., N, H_out, W_out, C_out), on the canvas for circular windows, else in the image."""
+        """Gather dx from u : (..., N, H_out, W_out, C_out), as a canvas for circular windows, else as an image."""
         gathers, windows = self.layer.gathers, self.layer.patches.windows
         W = scaled(self.layer.plain.parameters.m, self.W)
         W = W.reshape((*W.shape[:-2], *windows.window, *self.layer.patches.channels))
@@ -248,7 +248,7 @@ class BlockedConv:
 
     @staticmethod
     def of(plain: BoundConv) -> BlockedConv:
-        """Return the convolution, with the B windows per row of P that `Patches.of` chooses."""
+        """Return the convolution, with the number B of windows per row of P that `Patches.of` chooses."""
         windows, channels = plain.windows, plain.parameters.W.shape[-2:]
         gathers = [] if plain.parameters.ends_sweep else Gather.of(windows, channels)  # type: ignore[arg-type]
         return BlockedConv(plain, Patches.of(windows, channels), gathers)  # type: ignore[arg-type]

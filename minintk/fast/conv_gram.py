@@ -62,7 +62,7 @@ def by_gradients(
 
 
 def gradient_rows(windows: Patches, x: Array, u: Array, compiled: bool) -> Array:
-    """Return P(x)' u per example and output, (C, [E], N, n K), flattened from (n, K), or from (K, n) if compiled."""
+    """Return P(x)' u : (C, [E], N, n K) per example and output, flattened from (n, K), or from (K, n) if compiled."""
     xp = array_namespace(u)
     N, step = x.shape[-4], max(1, windows.step(x) // 4)  # products are computed image by image
     fits = replace(windows, channels=(x.shape[-1], u.shape[-1])).direct and u.ndim == 4 and on_host(xp)  # no ensemble

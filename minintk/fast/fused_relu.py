@@ -1,4 +1,4 @@
-"""Convolve images that are first normalised (optionally) and rectified:  y = P(z) V + c b,   z = max(r (x - mean), 0)
+"""Convolve images that are optionally normalised and then rectified:  y = P(z) V + c b,   z = max(r (x - mean), 0)
 
     S = sum m u,  Q = sum m u r (x - mean)       m = [x > mean]        dx = r (m u - S/M - r (x - mean) Q/M)
 
@@ -25,7 +25,7 @@ from minintk.layers.patches import images
 
 @dataclass(frozen=True)
 class RectifiedJacobian(LayerJacobian):
-    """J at x : (N, *shape), with mean and r : (C,), and the convolution's J at z."""
+    """The Jacobian at x : (N, *shape), with mean and r : (C,), and the convolution's J at z."""
 
     layer: RectifiedConv
     x: Array
@@ -89,7 +89,7 @@ class RectifiedConv:
         return self.conv.tensors
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, LayerJacobian]:
-        """Return (y, J).  The layers run separately for ensembles, for a frozen norm, or if loops do not pay off."""
+        """Return (y, J).  The layers run separately for ensembles, for a frozen norm, and if loops do not pay off."""
         before, (first, *_) = self.conv.plain.before, self.tensors
         found: tuple[Array, Array] | None = None
         alone = x.ndim == 1 + len(before) and w[first.name].ndim == len(first.shape)

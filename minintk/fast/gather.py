@@ -2,10 +2,10 @@
 
     dx[e + s a] = sum_q u[a + d - q] W[t + s q]'        t = (e + before) mod s,   d = (e + before - t) / s
 
-This formula applies along each axis to the pixels with remainder e modulo the stride s.  On these pixels, dx is thus u
-convolved, with stride 1, by every s-th weight in reverse order.  The module `conv` computes it.  `Patches.add` instead
-adds to each pixel in memory, once per patch that contains it.  `add` is used for few channels, whose matrices are
-narrow, and for windows that extend far beyond a small image, where gathering takes more multiplications.
+This formula applies along each axis to the pixels with remainder e modulo the stride s.  On these pixels, dx is thus a
+convolution of u, with stride 1, with every s-th weight in reverse order.  The module `conv` computes it.  `Patches.add`
+instead adds to each pixel in memory, once per patch that contains it.  `add` is used with few channels, where matrices
+are narrow, and with windows that extend far beyond a small image, where gathering takes more multiplications.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def remainders(a: Axis) -> list[Along]:
 
 @dataclass(frozen=True)
 class Gather:
-    """dx[pixels], dx : (H, W), is a convolution of u[reads], u : (H_out, W_out), with W[weights], W : (K_h, K_w)."""
+    """dx[pixels] as a convolution of u[reads] with W[weights]; dx : (H, W), u : (H_out, W_out), W : (K_h, K_w)."""
 
     pixels: tuple[slice, slice]
     reads: tuple[slice, slice]
@@ -56,7 +56,7 @@ class Gather:
 
     @staticmethod
     def of(windows: Windows, channels: tuple[int, int]) -> list[Gather]:
-        """Return a `Gather` per part of dx (on the canvas if windows are circular), or [] if gathering is slower."""
+        """Return a `Gather` for each part of dx (of the canvas for circular windows), or [] if gathering is slower."""
         found: list[Gather] = []
         axes = [Axis(a.before + a.size + a.after, a.kernel, a.stride) if windows.circular else a
                 for a in (windows.rows, windows.columns)]  # fmt: skip
@@ -77,7 +77,7 @@ class Gather:
 
     @cached_property
     def frame(self) -> Frame:
-        """Return the frame of `patches`, with positions in all of u instead of positions in u[reads]."""
+        """Return the frame of `patches`, with positions relative to u rather than to u[reads]."""
         (height, width, down, right), (rows, columns) = self.patches.frame, self.reads
         return height, width, down + np.array([0, rows.start, 0]), right + np.array([0, columns.start, 0])
 

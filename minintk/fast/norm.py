@@ -1,9 +1,9 @@
-"""Compute BatchNorm in compiled loops, with two passes over the data each way, on all cores for large batches.
+"""Compute BatchNorm in compiled loops, with two passes over the data in each direction.  Large batches use all cores.
 
     S = sum (x - a),  Q = sum (x - a)^2         mean = a + S/M,  variance = Q/M - (S/M)^2,   y = r (x - mean)
     S = sum u,        Q = sum y u               dx = r (u - S/M - y Q/M)
 
-`a` is the first pixel, or the mean if this is an outlier, so that few digits cancel.  M is the number of pixels.
+`a` is the first pixel, or the mean if that pixel is an outlier, which limits cancellation.  M is the number of pixels.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from minintk.thresholds import THRESHOLDS, cut
 
 
 def worth(x: Array, axes: int, loaded: bool = False) -> bool:
-    """Return True if Numba can process x (`axes` axes, so no ensemble) and x is large or `loaded` is True."""
+    """Return True if Numba can process x (no ensemble, so `axes` axes) and x is large or `loaded` is True."""
     return (
         x.ndim == axes
         and (loaded or x.size >= THRESHOLDS.normalised)
@@ -33,14 +33,14 @@ def worth(x: Array, axes: int, loaded: bool = False) -> bool:
 
 
 def pixels(v: Array, like: Array) -> Array:
-    """Return several copies of v : (C,) in one row, because loops over long rows are fast and C can be small."""
+    """Return v : (C,), repeated up to 256 values in one row if C is small, because loops over long rows are fast."""
     some = np.empty((max(1, 256 // len(v)), len(v)), like.dtype)
     some[:] = v
     return some.reshape(-1)
 
 
 def means(a: Array, shift: Array, b: Array, other: Array, floor: float = -inf) -> Array:
-    """Return the means (2, C), float64, of A and A (b - other), where A = a - shift if b - other > floor, else 0."""
+    """Return the float64 means of A and A (b - other) as (2, C), where A = a - shift if b - other > floor, else 0."""
     C, first, second, floor = len(shift), pixels(shift, a), pixels(other, a), a.dtype.type(floor)
     a, b = a.ravel(), b.ravel()
 
@@ -56,12 +56,12 @@ def means(a: Array, shift: Array, b: Array, other: Array, floor: float = -inf) -
 
 
 def pieces(a: Array, row: int) -> list[slice]:
-    """Cut a : (M,) into slices of whole rows of length `row`; the last row can be incomplete."""
+    """Return slices of a : (M,) that contain whole rows of length `row`; the last row can be incomplete."""
     return [slice(at.start * row, at.stop * row) for at in cut(-(-a.size // row), a.size, THRESHOLDS.pixels)]
 
 
 def centre(a: Array, mean: Array, b: Array, other: Array, slope: Array, r: Array, floor: float = -inf) -> Array:
-    """Set contiguous `a` to r (A - mean - (b - other) slope), where A = a if b - other > floor, else 0; return `a`."""
+    """Set `a` (contiguous) to r (A - mean - (b - other) slope) and return it; A = a if b - other > floor, else 0."""
     mean, other, slope, r = (pixels(v, a) for v in (mean, other, slope, r))
     flat, b = a.reshape(-1), b.ravel()
     low = a.dtype.type(floor)
@@ -84,7 +84,7 @@ class CompiledNormJacobian(NormJacobian):
 
 @dataclass(frozen=True)
 class CompiledBatchNorm(BoundBatchNorm):
-    """A `BoundBatchNorm` that uses compiled loops if they apply and pay off (`worth`)."""
+    """A `BoundBatchNorm` that uses compiled loops if they can process x and are faster (see `worth`)."""
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, NormJacobian]:
         """Compute y = r (x - mean), and store the batch's statistics in w."""
@@ -99,7 +99,7 @@ class CompiledBatchNorm(BoundBatchNorm):
         return y, CompiledNormJacobian(y, r.reshape((1,) * len(self.shape) + (-1,)), tuple(range(-y.ndim, -1)))
 
     def measured(self, w: Weights, x: Array, loaded: bool = False) -> tuple[Array, Array] | None:
-        """Store the batch's mean and r, (C,), in w and return both. Return None if `BoundBatchNorm` must compute y."""
+        """Store the batch's mean and r : (C,) in w, and return both. Return None if `BoundBatchNorm` must compute y."""
         if not worth(x, 1 + len(self.shape), loaded) or f"{self.name}.mean" in w:
             return None
         first = x[(0,) * (x.ndim - 1)]

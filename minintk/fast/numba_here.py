@@ -35,5 +35,5 @@ def with_numba(module: str) -> Any:
 
 @cache
 def loops() -> Any:
-    """Load and return `minintk.fast.numba_loops`, or return None if Numba is missing or does not load."""
+    """Load and return `minintk.fast.numba_loops`, or return None if Numba is missing or fails to load."""
     return with_numba("minintk.fast.numba_loops")

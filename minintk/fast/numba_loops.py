@@ -36,8 +36,8 @@ def tile(context: Any, item: Any, most: Any, vectors: Any, i: Any, rows: Any, o:
          step: Any, taps: Any, T: Any) -> Any:  # fmt: skip
     """Compute y[r out + c] = z[r first + c] + sum_tk x[taps[t, 0] + r row + k along] W[taps[t, 1] + k wide + c]
 
-    for `rows` <= `most` rows r from row i, and `vectors` vectors of columns c from column o.  item (bytes per number),
-    most and vectors are constants.  x, W, y, z, step and taps are addresses.  step : (row, along, wide, out, K, first),
+    for `rows` <= `most` rows r starting at i, and `vectors` vectors of columns c starting at o.  item (size in bytes),
+    most and vectors are literals.  x, W, y, z, step and taps are addresses.  step : (row, along, wide, out, K, first),
     where k < K.  taps : (T, 2), flat.  Sums stay in registers throughout; a loop over arrays does not guarantee this.
     """
     size, n, lanes = item.literal_value, vectors.literal_value, VECTOR // item.literal_value
@@ -80,7 +80,7 @@ def tile(context: Any, item: Any, most: Any, vectors: Any, i: Any, rows: Any, o:
         y_, z_ = (moved(p, builder.mul(i, by), o) for p, by in ((y_, out), (z_, first)))
 
         def sums_of(m: int) -> None:
-            """Emit the LLVM code of the loops over m rows."""
+            """Emit LLVM code for the loops that compute m rows."""
             places = [builder.mul(row, i64(r)) for r in range(m)]
             targets, starts = (
                 [moved(moved(corner, builder.mul(by, i64(r))), lanes * v) for r in range(m) for v in range(n)]
@@ -163,7 +163,7 @@ def products(dtype: Any) -> int:
 
 
 def usual(a: Any) -> Any:
-    """Copy an argument that is a read-only or non-contiguous array, so that Numba need not compile the loop again."""
+    """Copy an array argument if it is read-only or non-contiguous, so that Numba need not compile the loop again."""
     fits = not isinstance(a, np.ndarray) or (a.flags.c_contiguous and a.flags.writeable)
     return a if fits else np.require(a, requirements=("C", "W"))
 
@@ -208,7 +208,7 @@ def filled(frame: Any) -> Any:
 
 @njit(nogil=True, forceinline=True, **NUMBA_OPTIONS)
 def put(x: Any, i: int, frame: Any, before: Any, canvas: Any) -> None:
-    """Copy image i of x : (N, H, W, C) into the flat frame `canvas`, whose padding does not change.
+    """Copy image i of x : (N, H, W, C) into the flat frame `canvas`, leaving its padding unchanged.
 
     before : (mean, r, floor), with mean, r : (L,) for L / C pixels.  Write max(r (x - mean), floor), or x if L = 0.
     """
@@ -233,7 +233,7 @@ def correlate(product: int, x: Any, frame: Any, before: Any, W: Any, stride: Any
     """Compute y[i, a + p down, c + q right] = b + sum_rk X[i, p s + r, q s + k] W[r, k] for the framed images X.
 
     x : (N, H, W, C).  frame : (height, width, down, right); each row of down and right is (start on the canvas, start
-    in the image, number of pixels).  W : (K_h, K_w, C, n), a group of `columns`.  b : (n_y,).
+    in the image, number of pixels).  W : (K_h, K_w, C, n), one group from `columns`.  b : (n_y,).
     y : (N, H_y, W_y, n_y), written at place : (a, c, down, right, first column).
     """
     (K_h, K_w, C, n), (height, width, _, _), (first, left, down, right, o) = W.shape, frame, place

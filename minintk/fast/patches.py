@@ -1,4 +1,4 @@
-"""Copy patches into a matrix P of several windows per row, in fewer and longer pieces than for one window per row.
+"""Copy patches into a matrix P with several windows per row, which takes fewer and longer copies than one per row.
 
     read     x -> P       (..., N, H, W, C) -> (..., N R, K), with R rows for each image
     add      P -> x       the transposed map, which adds every entry to the pixel from which it was read
@@ -49,7 +49,7 @@ class Patches:
 
     @staticmethod
     def of(windows: Windows, channels: tuple[int, int]) -> Patches:
-        """Choose the fastest B among the divisors of the output's width, or 1 for Numba's loops (see `direct`)."""
+        """Choose the B of least `cost` among the divisors of the output's width, or 1 for Numba's loops (`direct`)."""
         if (one := Patches(windows, channels)).direct:
             return one
         divisors = (B for B in range(1, windows.columns.out + 1) if windows.columns.out % B == 0)
@@ -57,13 +57,13 @@ class Patches:
 
     @cached_property
     def direct(self) -> bool:
-        """Return True if Numba is available and pays off: sums or rows are long, and C_out fills whole vectors."""
+        """Return True if Numba's loops are available and fast: sums or rows are long, and C_out fills whole vectors."""
         C, n = self.channels
         return (C >= 16 or self.windows.columns.out >= 16) and n % 16 == 0 and numba_is_here()
 
     @cached_property
     def work(self) -> int:
-        """Return the number of multiplications per image.  Loops without patches skip rows outside the image."""
+        """Return the number of multiplications per image.  Numba's loops skip rows outside the image."""
         a, numbers = self.windows.rows, self.blocks * self.kernel[1] * prod(self.channels) * self.B
         inside = range(a.before, a.before + a.size) if self.direct and not a.circular else range(sum(self.windows.size))
         return numbers * sum(p * a.stride + r in inside for p in range(a.out) for r in range(a.kernel))
@@ -107,7 +107,7 @@ class Patches:
 
     @property
     def cost(self) -> float:
-        """Estimate the ns per output pixel to copy and multiply P, forward and backward (AVX-512, float32)."""
+        """Estimate the time in ns per output pixel to copy and multiply P, forward and backward (AVX-512, float32)."""
         (height, width), n = self.kernel, self.B * self.channels[1]
         run = width * self.channels[0]
         copies = 0.0 if self.whole else height * (2 * (8 + 0.35 * run) + 40 + 0.6 * run)

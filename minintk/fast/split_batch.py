@@ -77,7 +77,7 @@ def examples(a: Array, axes: int, at: slice) -> Array:
 
 
 def joined(parts: list[Array | None], axes: int) -> Array | None:
-    """Concatenate the parts along the axis of the examples, or return None if they are None."""
+    """Concatenate the parts along the example axis, or return None if they are None."""
     if parts[0] is None:
         return None
     return array_namespace(parts[0]).concat(parts, axis=-1 - axes)
@@ -87,7 +87,7 @@ def joined(parts: list[Array | None], axes: int) -> Array | None:
 class SplitBatch:
     """A chain of layers that can compute parts of the batch in parallel.
 
-    sweeps : the chain that computes each part.  kernels : a chain for the same function, for kernels and GPUs.
+    sweeps : the chain that computes each part.  kernels : an equivalent chain, used for kernels and on GPUs.
     before, after : the shapes of one input and of one output.  numbers : the number of activations per example.
     """
 

@@ -2,8 +2,8 @@
 
     Theta = sum_c Theta_c        the trace over outputs is a sum of traces over parts of them
 
-A part has fewer cotangents, so splitting saves memory.  BLAS is limited to one thread, because its threads spin while
-they wait: a small matrix product takes ten times as long when another program runs.  Instead, large products, batches
+Each part has fewer cotangents, which saves memory.  BLAS is limited to one thread: its threads spin while they
+wait, so a small matrix product takes ten times as long when another program runs.  Instead, large products, batches
 and outputs are split over threads that do not spin.  Only the contraction of a large kernel that is not split here uses
 all BLAS threads.
 """
@@ -23,7 +23,7 @@ from minintk.thresholds import THRESHOLDS, cut
 
 @dataclass(frozen=True)
 class SplitOutputsJacobian(ChainJacobian):
-    """J for N examples in all members.   sizes : activations per example, in all layers and in the largest."""
+    """J for N inputs (members x examples).   sizes : activations per example, in all layers and in the largest."""
 
     N: int
     sizes: tuple[int, int]
@@ -47,7 +47,7 @@ class SplitOutputsJacobian(ChainJacobian):
         return sum(others, first)
 
     def count(self, u: Array) -> int:
-        """Return the number of parts: as many as memory requires, or more if the speed-up exceeds the repeated work."""
+        """Return the number of parts: as many as memory requires, or more if the gain outweighs the repeated work."""
         if not on_host(array_namespace(u)):
             return 1
         (total, widest), C = self.sizes, u.shape[0]

@@ -135,7 +135,7 @@ class InTurn(Executor):
     """An executor that runs each call immediately, in this thread."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Call `fn` and return a finished future.  Exceptions such as KeyboardInterrupt are raised here."""
+        """Call `fn` and return a finished future.  Exceptions such as KeyboardInterrupt are raised, not stored."""
         future: Future[Any] = Future()
         try:
             found = fn(*args, **kwargs)
@@ -155,8 +155,8 @@ def in_flight(
 ) -> Generator[tuple[Job, Future[Any]], None, None]:  # fmt: skip
     """Yield (job, finished future) for each job, in the order in which the jobs finish.
 
-    jobs : yields None while no job is free.  submit : starts a job, on the executor if there is one.  At most two jobs
-    per worker are in flight.  stopped : once it returns True, waiting jobs are cancelled, as they are by `close`.
+    jobs : yields None while no job is free.  submit : starts a job.  At most two jobs per worker are in flight, or one
+    without an executor.  stopped : once it returns True, waiting jobs are cancelled, as they are by `close`.
     """
     workers = getattr(executor, "_max_workers", None)
     most = 1 if executor is None else 2 * workers if isinstance(workers, int) else MOST_IN_FLIGHT

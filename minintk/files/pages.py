@@ -1,4 +1,4 @@
-"""Fill in HTML pages from the templates inside the package, with Jinja."""
+"""Render HTML pages from the package's Jinja templates."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def page(folder: str, **values: Any) -> str:
-    """Fill in the page.html of the package `folder`.  Values are escaped unless marked as safe."""
+    """Render the page.html of the package `folder`.  Values are escaped unless marked as safe."""
     from jinja2 import Environment, PackageLoader, StrictUndefined  # only needed for pages
 
     loader = PackageLoader(folder, ".")

@@ -18,7 +18,7 @@ from minintk.arrays import Array, to_host
 
 
 def made_folder(path: str | os.PathLike[str], what: str) -> Path:
-    """Return the folder `path`, created if missing.  Raise NotADirectoryError if it is a file; `what` names it."""
+    """Create the folder `path` if missing, and return it.  Raise NotADirectoryError, naming `what`, if it is a file."""
     if not isinstance(path, (str, os.PathLike)):
         raise TypeError(f"{what} expects a folder, its name or path, got {path!r}")
     folder = Path(path)
@@ -32,10 +32,10 @@ def made_folder(path: str | os.PathLike[str], what: str) -> Path:
 def write_atomically(
     path: str | os.PathLike[str], write: Callable[[BinaryIO], object], need: int | None = None
 ) -> None:
-    """Call write(file) such that `path` has its old or its complete new content, even if the process is killed.
+    """Call write(file) so that `path` has its old or its complete new content, even if the process is killed.
 
     The content is written to NAME.RANDOM.part in the same folder, flushed to disk and renamed.  `remove_parts` removes
-    the files of killed writers.  need : the content's size in bytes, if known, for the error message of a full disk.
+    files left by killed writers.  need : the content's size in bytes, if known, for the message of a disk-full error.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -84,7 +84,7 @@ def holds(path: Path, content: bytes) -> bool:
 
 @contextmanager
 def space_on_disk(path: str | os.PathLike[str], need: int | None = None) -> Iterator[None]:
-    """Add the free and, if known, the required disk space to the message of an OSError that a full disk causes."""
+    """Add the free and, if known, the required disk space to the message of an OSError caused by a full disk."""
     try:
         yield
     except OSError as error:

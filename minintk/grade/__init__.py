@@ -1,4 +1,4 @@
-"""Grade submissions: check plain functions, run a submission in its own process, and score it with reasons.
+"""Grade submissions: check plain functions, run a submission in its own process, and report its score with reasons.
 
 Reading order:
 

@@ -61,7 +61,7 @@ def _named(bound: Bound, weights: Sequence[Values]) -> dict[str, Any]:
 
 
 def _pull(bound: Bound, u: Values, args: Sequence[Values], fill: float = 0.0) -> tuple[list[Any], list[int]]:
-    """Return [dx, *gradients] of vjp, with arrays preset to `fill`, and positions of arguments it changed (u: -1)."""
+    """Return vjp's [dx, *gradients], with arrays preset to `fill`, and positions of arguments it changed (u: -1)."""
     _, J = bound(_named(bound, args[1:]), args[0])
     given = _named(bound, [np.full_like(a, fill) for a in args[1:]])
     dx, changed = watched(lambda u, *_: J.vjp(u, dict(given)), (u, *args))
@@ -98,7 +98,7 @@ def _written(bound: Bound, args: Sequence[Values], names: Sequence[str]) -> dict
 
 
 def _gram(layer: Layer, shape: Any, parametrization: Parametrization, rng: np.random.Generator) -> list[Finding]:
-    """Compare gram with J J', where J comes from vjp, known to be correct.  Name the tensor whose part is wrong."""
+    """Compare gram with J J', where J comes from vjp, already found correct.  Name the tensor whose part is wrong."""
     end = [Flatten()] if len(out_shape(layer, shape)) > 1 else []
     net = Network(Sequential(layer, *end), shape, parametrization)
     theta, x = rng.standard_normal(net.size), rng.standard_normal((3, *shape))

@@ -1,4 +1,4 @@
-"""Compare a result with the correct one, and describe any error by a sentence and the name of the mistake.
+"""Compare a result with the correct one, and describe any error with a sentence and the name of the mistake.
 
 Kind, shape, dtype and NaN are checked before the values.  Wrong values are compared with those of known mistakes.
 """

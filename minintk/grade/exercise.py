@@ -60,7 +60,7 @@ class Gradient:
     """Require that backward(u, *args) or backward(u, cache) gives the gradients of forward(*args) -> y or (y, cache).
 
     The submission defines both functions.  right : the function (*args) -> y that forward has to compute.  Defaults to
-    the submission's own forward.  By default, a wrong forward with a correct gradient passes.  output : right(*args),
+    the submission's own forward.  In that case, the correct gradient of a wrong forward passes.  output : right(*args),
     which a recording stores instead of `right`.  large : True to compare only slopes along a few random directions, for
     arguments with many entries.  dtype : True if float32 arguments must give float32 results.
     """
@@ -98,7 +98,7 @@ def _computed(right: Callable[..., Any], *args: Any) -> tuple[Any, list[int]]:
 
 @dataclass(frozen=True, eq=False)
 class Law:
-    """Any other check: check(student) calls functions, by `student.call("function", ...)`, and describes any error.
+    """Any other check: check(student) uses `student.call("function", ...)` and describes any error.
 
     It returns None or "" if it finds no error, otherwise a sentence or a Diagnosis.  It can also return a Verdict.
     """
@@ -120,7 +120,7 @@ Case = Values | Gradient | Law
 
 @dataclass(frozen=True)
 class Exercise:
-    """One line of the grade.  It earns full points if every case passes or, if `partial`, a share for each passed case.
+    """One graded exercise.  It earns full points if every case passes or, if `partial`, a share for each passed case.
 
     cases : the cases, or a function (rng, variant) that returns them.  hidden : True to hide the exercise from students
     until the due date.  hint : text that is shown if the exercise fails.
@@ -139,8 +139,8 @@ class Assignment:
     """An assignment: its exercises, and the variants among which the secret seed chooses.
 
     variants : {"activation": ("relu", "erf"), ...}.  Each seed draws one value per key.  authors : replacements for
-    `variants` in the course's own solutions.  tells : True if submissions can import `variant`.  allowed : packages
-    (and their dependencies) that submissions can import, besides NumPy and the standard library.
+    `variants` when the course's own solutions run.  tells : True if submissions can import `variant`.  allowed :
+    packages (and their dependencies) that submissions can import, besides NumPy and the standard library.
     seconds : the time limit for one call.  memory : the limit of the student's process in bytes.  folder : the folder
     of exercises.py.  withheld : the points of exercises that a recording leaves out.
     """
@@ -162,7 +162,7 @@ class Assignment:
             raise ValueError(f"exercises expects a name of its own for each, got {names}")
 
     def variant(self, seed: str) -> dict[str, Any]:
-        """Return the variant that the seed draws.  Adding a key to `variants` does not change other values."""
+        """Return the variant that the seed draws.  Adding a key to `variants` does not change those of other keys."""
         draw = {name: stream(seed, self.name, "variant", name) for name in self.variants}
         return {name: some[int(draw[name].integers(len(some)))] for name, some in self.variants.items()}
 
@@ -177,15 +177,15 @@ class Assignment:
 
 
 def stream(*words: str) -> np.random.Generator:
-    """Return a generator that is seeded by a hash of the words, so that it does not reveal the words."""
+    """Return a generator seeded with a hash of the words, so that its numbers do not reveal the words."""
     return np.random.default_rng(int.from_bytes(hashlib.sha256("\0".join(words).encode()).digest(), "little"))
 
 
 def record(assignment: Assignment, seed: str, path: str | Path) -> Assignment:
-    """Write the public exercises to a file with which students check their work, and return what `load` reads from it.
+    """Write the public exercises to a file that students use to check their work, and return what `load` reads from it.
 
     The file contains inputs and results, but no code that computes them.  Its drawn inputs differ from those of a grade
-    with this seed, so a table of its results does not pass.  Any `Law` and any case of 1 MiB or more is left out.
+    with this seed, so looking its results up does not pass.  Any `Law` and any case of 1 MiB or more is left out.
     """
     variant, exercises = assignment.variant(seed), list[dict[str, Any]]()
     for e in assignment.exercises:
@@ -207,7 +207,7 @@ def record(assignment: Assignment, seed: str, path: str | Path) -> Assignment:
 def load(path: str | Path) -> Assignment:
     """Load the `assignment` from exercises.py in a folder, another Python file, or a file that `record` wrote.
 
-    A student's folder contains public.json instead of exercises.py.  A bare name (hw1) is also looked up in ./course.
+    A student's folder contains public.json instead of exercises.py.  A name such as hw1 is also looked up in ./course.
     Raises FileNotFoundError, ValueError for a damaged file, and TypeError unless `assignment` is an Assignment.
     """
     files = [p / name for p in (Path(path), Path("course", path)) for name in ("", "exercises.py", "public.json")]
@@ -234,7 +234,7 @@ def load(path: str | Path) -> Assignment:
 
 
 def hard_inputs(rng: np.random.Generator, shape: Sequence[int] = (4,)) -> Iterator[tuple[str, Examples]]:
-    """Yield (description, x : (N, *shape)).  The first word of the description names the difficulty.
+    """Yield pairs (description, x), with x : (N, *shape).  The first word of the description names the difficulty.
 
     shape : the shape of one example, (d,) or (H, W, C).
 

@@ -6,7 +6,7 @@ gives the rows of this matrix.  Finite differences of `forward`, in float64, giv
     dy/da_i = (y(a + h e_i) - y(a - h e_i)) / 2h,    h = 2^-17 times the root mean square of a
 
 Rounding errors are eps |y| / h, or 3e-11 |y| if a has entries of size 1.  The truncation error is h^2/6 times a third
-derivative.  The tolerance, 1e-6 of the largest entry of dy/da, far exceeds both.  Entries at kinks are skipped.
+derivative.  The tolerance, 1e-6 max |dy/da| + 1e-9 max |y| / max |a|, usually far exceeds both.  Kinks are skipped.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def check_gradient(
     If forward(*args) returns y, backward(u, *args) returns a gradient for each argument (None for arguments that are
     not floating-point arrays) or a dict {"W": ...} or {"dW": ...}.  If forward(*args) returns (y, cache), the call is
     backward(u, cache).
-    args : small arrays with a few entries per axis.  Different lengths of all axes reveal a transpose.
-    wrt : positions of the arguments to check.  Defaults to all floating-point arrays.  hard : True to test ties and
-    zeros too.  dtype : True if float32 arguments must give float32.  Raises TypeError unless forward and backward are
+    args : small arrays with a few entries per axis.  If all axes differ in length, a transpose is detected.
+    wrt : positions of the arguments to check.  Defaults to all floating-point arrays.  hard : True to include ties and
+    zeros.  dtype : True if float32 inputs must give float32 results.  Raises TypeError unless forward and backward are
     functions, and ValueError if no array is floating-point or if y and the `wrt` arrays together exceed 4096 entries.
 
     >>> def dense(x, W, b): return x @ W + b
@@ -151,7 +151,7 @@ class _Check:
     def directions(self) -> None:
         """Compare the gradients of <u, y> with slopes of <u, y> along random directions.
 
-        Directions are drawn after the gradient was returned, so a submission cannot adapt to them.  Agreement along one
+        Directions are drawn once the gradient is returned, so a submission cannot adapt to them.  Agreement along one
         of three directions is enough, because y can have a kink between the two points of a finite difference.
         """
         rng = np.random.default_rng()
@@ -211,7 +211,7 @@ class _Check:
         return {}, changed
 
     def first(self) -> dict[int, Values]:
-        """Call backward twice with one cotangent, report errors, and return {argument: gradient} of other arguments."""
+        """Call backward twice with one cotangent, report errors, and return {argument: gradient} for the others."""
         got, changed = self.gradients(self.u, self.args)
         for i in changed:
             self.say(i, "in place", f"backward changes {self.names[i]} in place: work on a copy")
@@ -235,7 +235,7 @@ class _Check:
         return fine
 
     def linear(self, once: Mapping[int, Values]) -> dict[int, Values]:
-        """Return {argument: dy/da (*y.shape, *a.shape)} from unit cotangents, for gradients that are linear in u.
+        """Return {argument: dy/da}, dy/da : (*y.shape, *a.shape), from unit cotangents, for gradients linear in u.
 
         once : the gradients for the cotangent u.
         """

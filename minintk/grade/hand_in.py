@@ -1,4 +1,4 @@
-"""Read the text of a submission, a script or a notebook, and find complex numbers in it."""
+"""Read the text of a submission (a script or a notebook), and find complex numbers in it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def definitions(code: str) -> str:
 
 
 def imaginary(text: str) -> int:
-    """Return the number of the first line with a complex number, type or imaginary part, or 0 if there is none."""
+    """Return the line number of the first complex number, complex type or imaginary part, or 0 if there is none."""
     found = []
     with suppress(SyntaxError):
         for n in ast.walk(ast.parse(text)):

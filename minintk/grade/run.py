@@ -1,6 +1,6 @@
 """Run one submission through one assignment, and write the grade in several formats.
 
-The formats are JUnit XML for CI (as Jenkins and GitLab read it), Gradescope's results.json, an HTML page, and table
+The formats are JUnit XML for CI (read by Jenkins and GitLab), Gradescope's results.json, an HTML page, and table
 rows for the terminal.  See https://gradescope-autograders.readthedocs.io/en/latest/specs/.
 """
 
@@ -31,7 +31,7 @@ class Graded:
     """The result of one exercise of one submission.
 
     failures : pairs (title of the case, its errors).  passed : the number of passed cases, out of `cases`.  carried :
-    the wrong functions, with whose correct versions this exercise passes, for half of its points.
+    wrong functions; with correct versions of them, the exercise passes and earns half of its points.
     """
 
     exercise: Exercise
@@ -51,7 +51,7 @@ class Graded:
     def text(self) -> str:
         """Describe the errors, one line for each finding with the cases that show it, then any hint.
 
-        An unwritten function, an error on one line, and NaN or unexplained values in one place are reported only once.
+        Unwritten functions, errors on one line, and NaN or unexplained values in one place are each reported only once.
         """
         alike: dict[tuple[str, ...], tuple[str, dict[str, None]]] = {}
         for title, found in self.failures:
@@ -93,7 +93,7 @@ class Grade:
 
     @property
     def warning(self) -> str:
-        """Return the warning, for every report, that the sandbox or a part of it is missing, otherwise ""."""
+        """Return the warning that the sandbox or a part of it is missing, or "" if it is complete or unknown."""
         if not self.isolated:
             return "Run without a process of its own: not for marks."
         if self.wall is None or ("Landlock" in self.wall and "seccomp" in self.wall):
@@ -135,8 +135,8 @@ def grade(
 ) -> Grade:
     """Run the assignment's exercises on a submission, in its own process unless `isolated` is False.
 
-    seed : the instructor's seed.  It determines the variant and random inputs, so grades repeat unless a call times
-    out.  hidden : True to include hidden exercises.  only : names of exercises or functions to grade.  told : called
+    seed : the instructor's seed.  It determines the variant and random inputs, so grades are reproducible unless a call
+    times out.  hidden : True to include hidden exercises.  only : exercises or functions to grade.  told : called
     with the grade after each exercise.  carry : True to carry the first error forward, if solution.py is next to the
     exercises.  A later exercise that passes with the solution's function in place of the wrong one earns half of its
     points.  Errors in the submission are reported in the grade, not raised.  Raises FileNotFoundError for a missing
@@ -223,7 +223,7 @@ def junit(grade: Grade) -> str:
 
 
 def gradescope(grade: Grade) -> str:
-    """Return Gradescope's results.json: scores, reasons, hints.  Hidden exercises become visible after the due date."""
+    """Return Gradescope's results.json with scores and reasons.  Hidden exercises become visible after the due date."""
     tests = [
         {
             "name": g.exercise.name, "number": str(number), "score": g.score, "max_score": g.exercise.points,

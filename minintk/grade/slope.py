@@ -1,6 +1,6 @@
 """Estimate the exponent of a power law in the width, adding seeds until a verdict is reached or the budget is spent.
 
-Theory predicts the exponent b; a mistake would lead to b'.  The verdict is a pass if the whole confidence interval is
+Theory predicts the exponent b; a mistake would give b'.  The verdict is a pass if the whole confidence interval is
 within |b - b'| / 2 of b, and a fail if no part of it is.  The verdict is undecided if the budget is spent first.  The
 level (the largest probability of a wrong verdict) is divided among the intervals: level / 2, level / 4, and so on.
 """
@@ -34,9 +34,9 @@ def exponent(
     The first interval uses 4 seeds per width, and each later one twice as many as the one before.  level : the largest
     probability of a wrong verdict.  rng : default_rng(0) if None.
 
-    The interval is a Student's t interval around the fit of `minintk.diagnostics.power_law`.  It covers only the
-    scatter of seeds.  A relative correction c / n shifts the exponent by about c / n, so begin at widths where c / n is
-    small.  Raises ValueError for equal exponents, for a budget below 4 and for measurements that are not positive.
+    It uses Student's t interval for the exponent fitted by `minintk.diagnostics.power_law`, which covers only the
+    scatter between seeds.  A relative correction c / n shifts the exponent by about c / n, so begin at widths where it
+    is small.  Raises ValueError for equal exponents, for a budget below 4 and for measurements that are not positive.
 
     >>> verdict = exponent(lambda n, rng: np.exp(0.2 * rng.standard_normal()) / n, theory=-1.0, against=-0.5)
     >>> verdict.outcome, verdict.seeds
@@ -72,7 +72,7 @@ def slope_interval(x: Sequence[float], values: Any, confidence: float = 0.95) ->
     """Fit values = A x^b and return (b, low, high), the exponent b and the ends of its confidence interval.
 
     x : (K,), for example widths.  values : (K, S), with S independent positive measurements at each x.  The line is a
-    least squares fit to all K S logarithms; the interval is Student's t with K S - 2 degrees of freedom.  Raises
+    least-squares fit to all K S logarithms; the interval uses Student's t with K S - 2 degrees of freedom.  Raises
     ValueError for other shapes and for values that are not positive.
     """
     from scipy.special import stdtrit
@@ -92,7 +92,7 @@ def slope_interval(x: Sequence[float], values: Any, confidence: float = 0.95) ->
 def with_experiment(
     assignment: Assignment, cases: Callable[[np.random.Generator, Variant], Iterable[Case]], hint: str = ""
 ) -> Assignment:
-    """Add an exercise "measurement" of 20 points to the assignment, and scale the points of the others to 80 in total.
+    """Add an exercise "measurement" worth 20 points to the assignment, and scale the others to 80 points in total.
 
     cases : as in `Exercise`.  These cases run the student's measurement with the grader's seeds.
     """

@@ -1,7 +1,7 @@
 """Call a submission in its own process or, with isolated=False, in this one, e.g. if processes cannot start.
 
 If the submission fails, `Submission.call` raises SubmissionError with a one-line message.  A submission fails if it
-raises an exception, exceeds the time limit, returns a value that cannot be passed on, or if its process dies.
+raises an exception, exceeds the time limit or returns a value that cannot be passed on, or if its process dies.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Submission(AbstractContextManager["Submission"]):
 
     @contextmanager
     def lent(self, names: Sequence[str], lender: Submission) -> Iterator[None]:
-        """Replace the submission's functions with these names by the lender's when other functions call them."""
+        """Use the lender's functions of these names in place of the submission's when other functions call them."""
         self._lent, self._lender = names, lender
         try:
             yield

@@ -67,7 +67,7 @@ def like(
 
 
 def factor(got: Values, right: Values, tolerance: float, sizes: Mapping[str, float]) -> Said | None:
-    """Find c with got = c right.  Return (cause, words), or ("", "") if c = 1, or None if no fit is meaningful."""
+    """Find c such that got = c right.  Return (cause, words), or ("", "") if c = 1, or None if no fit is meaningful."""
     known = ~np.isnan(right)
     a, b = got[known], right[known]
     if min(np.abs(a).max(initial=0.0), np.abs(b).max(initial=0.0)) <= tolerance:
@@ -97,9 +97,9 @@ def factor(got: Values, right: Values, tolerance: float, sizes: Mapping[str, flo
 
 
 def dimensions(shapes: Mapping[str, tuple[int, ...]], numbers: Mapping[str, float]) -> dict[str, float]:
-    """Collect possible factors and inverses of factors: N, C, scalar arguments, lengths, numbers of pixels and entries.
+    """Collect possible wrong factors or their inverses: N, C, scalar arguments, lengths, numbers of pixels and entries.
 
-    The numbers 0, 1 and 2 are left out: no factor is 0 or 1, and many mistakes produce a factor 2.
+    The numbers 0, 1 and 2 are left out: no factor is 0 or 1, and many mistakes produce a factor of 2.
     """
     found: dict[str, float] = {}
     for name, value in numbers.items():

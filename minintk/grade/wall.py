@@ -1,10 +1,10 @@
 """Build the sandbox of the student's process before it reads the submission: limits on files, calls and resources.
 
-On Linux the kernel enforces the sandbox, and nothing inside the process can undo it.  Landlock lets the process read
-only files of Python and of the allowed packages, and write only to its folder.  seccomp blocks the system calls that
-reach other processes, the network or the machine's settings.  https://docs.kernel.org/userspace-api/landlock.html
+On Linux with Landlock and seccomp, the kernel enforces the sandbox, and the process cannot undo it.  Landlock lets it
+read only files of Python, system libraries and the allowed packages, and write only to its folder.  seccomp blocks
+system calls that reach other processes, the network or settings.  https://docs.kernel.org/userspace-api/landlock.html
 
-On every system, a Python audit hook applies the same rules.  CPU time is limited except on Windows, and memory except
+On every system, a Python audit hook applies similar rules.  CPU time is limited except on Windows, and memory except
 on Windows and macOS.  The hook explains what is forbidden, but does not stop native code that reads and writes memory.
 
 This file runs inside the student's process, so it imports only the standard library.
@@ -119,7 +119,7 @@ def seccomp() -> bool:
 
 
 def limit(**most: int) -> None:
-    """Limit memory (AS, bytes), CPU time (seconds), file sizes or the number of processes, if the system can."""
+    """Limit memory (AS, bytes), CPU time (seconds), file sizes or the number of processes, where supported."""
     try:
         import resource
     except ImportError:
@@ -142,7 +142,7 @@ CHANGED = ("os.rename", "os.remove", "os.rmdir", "os.truncate", "os.chmod", "os.
 
 
 def finder(packages: Sequence[str]) -> Any:
-    """Return an import hook that refuses, with an explanation, all modules outside Python and these packages."""
+    """Return an import hook that refuses, with a reason, modules outside the standard library and these packages."""
     known = frozenset(sys.stdlib_module_names) | {*packages}
     says = f"may not be imported in this assignment: the standard library and {', '.join(packages)} may"
     own = "the grader hands over no variant: write what your handout asks for into your functions"
@@ -157,9 +157,9 @@ def finder(packages: Sequence[str]) -> Any:
 
 
 def guard(read: Iterable[str], listed: Iterable[str], home: str) -> None:
-    """Install an audit hook that forbids processes, sockets, and all paths except `home` and those from `opened`.
+    """Install an audit hook that forbids new processes, sockets, and all paths except `home` and those from `opened`.
 
-    Python cannot remove the hook.  It uses no names outside itself, so replacing `os.path.realpath` has no effect.
+    Python cannot remove the hook.  Replacing functions such as `os.path.realpath` does not affect it.
     """
     folders, names = tuple(f"{path}{os.sep}" for path in read), frozenset([*read, *listed, home])
     own, up, sep, kind_of, kinds = f"{home}{os.sep}", f"{os.sep}..", os.sep, type, frozenset((str, bytes))

@@ -55,7 +55,7 @@ def tree_of(value: Any) -> Any:
 
 
 def unpack(data: bytes) -> Any:
-    """Return the value in a line that `pack` wrote.  Raise ValueError for other bytes; the process is untrusted."""
+    """Return the value in a line that `pack` wrote.  Raise ValueError for other bytes, as senders are untrusted."""
     try:
         return _value(json.loads(data))
     except Exception as error:  # the tree is invalid or too deep

@@ -69,9 +69,9 @@ def solve_gram(
 ) -> Solution:  # fmt: skip
     """Solve the least-squares problem in function space: w = J' (J J' + ridge)^-1 (y - f_0), by Cholesky factorisation.
 
-    model : to be linearised at theta0 : (P,).  x : (N, *input_shape), y : (N, C).  All arrays are float32 or float64.
+    model : linearised at theta0 : (P,).  x : (N, *input_shape), y : (N, C).  All arrays are float32 or float64.
     t : time lr x steps of gradient flow on L = 1/(2N) (|f - y|^2 + ridge |w|^2), or inf for its limit.  A finite t
-    replaces 1 / mu by (1 - exp(-t mu / N)) / mu for eigenvalues mu of J J' + ridge, which takes ten times as long.
+    replaces 1 / mu by (1 - exp(-t mu / N)) / mu for eigenvalues mu of J J' + ridge; this takes ten times as long.
     rcond : cutoff for the pseudo-inverse of J J', as in numpy.linalg.pinv.  Eigenvalues up to rcond times the largest
         count as 0, so the cutoff for singular values of J is sqrt(rcond).  A pseudo-inverse takes ten times as long.
     memory : limit in bytes, by default nine tenths of the free memory.  Raises MemoryError if more is required.

@@ -73,8 +73,8 @@ class Pointwise:
     arrays.  phi' is an array of numbers, or of booleans that act as 0 and 1.
     kinks : the points where phi or a derivative jumps.  Quadrature splits its panels at the kinks, so list all of them.
     clipped : True if phi is linear between the kinks and constant beyond them, so that its kernels have a closed form.
-    dual : (q, q', k) -> E phi(u) phi(u') and the same for phi', for Gaussian u, u' of variances q, q' and covariance k,
-        elementwise.  None if there is no closed form.  `analytic.register_dual` describes the precision.
+    dual : functions (q, q', k) -> E phi(u) phi(u') and E phi'(u) phi'(u'), for Gaussian u, u' with variances q, q' and
+        covariance k, elementwise.  None if there is no closed form.  For the precision, see `analytic.register_dual`.
     """
 
     phi: Callable[[Any, Array], Array]
@@ -91,7 +91,7 @@ class Pointwise:
 
 @singledispatch
 def pointwise(layer: s.Layer) -> Pointwise:
-    """Return phi and phi' of an activation.  To add an activation, register its function with `pointwise`."""
+    """Return phi and phi' of an activation.  New activations register a function with `pointwise`."""
     kind = type(layer).__name__
     raise UnsupportedLayer(f"{kind} has no phi: register minintk.layers.activation.pointwise for it")
 

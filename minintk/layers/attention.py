@@ -1,6 +1,6 @@
 """Compute attention, and means that ignore padding.
 
-GlobalSelfAttention chains three maps: from x to concatenated keys k, queries q and values v; the heads; and Dense at
+GlobalSelfAttention chains three maps: x to concatenated keys k, queries q and values v; the heads; and a Dense layer at
 each position.  A head with L positions and c = 1/d_k or 1/sqrt(d_k), where k has d_k channels, computes
 
     G = c q k'     A = zeta(G)     y = A v
@@ -85,7 +85,7 @@ class BoundHeads:
         return self.merge(A @ v), HeadsJacobian(self, k, q, v, A, slope)
 
     def split(self, a: Array, *sizes: int) -> list[Array]:
-        """Return (..., *grid, h d_1 + h d_2 + ...) as (..., h, L, d_1), (..., h, L, d_2), ..."""
+        """Split (..., *grid, h d_1 + h d_2 + ...) into (..., h, L, d_1), (..., h, L, d_2), ..."""
         h, lead = self.heads, a.shape[: a.ndim - len(self.grid) - 1]
         a = a.reshape((*lead, prod(self.grid), a.shape[-1]))
         ends = [h * sum(sizes[:i]) for i in range(len(sizes) + 1)]

@@ -13,7 +13,7 @@ from minintk.spec.shapes import Shape, Site, has_weights, out_shape, sites
 
 
 def place(layer: s.Layer, site: Site, parametrization: Parametrization, name: str) -> Bound:
-    """Bind an inner layer.  Raise TypeError if its class declares `weights` wrongly, as vjp could stop too early."""
+    """Bind an inner layer.  Raise TypeError if its class declares `weights` wrongly: vjp could then stop early."""
     bound = bind(layer, site, parametrization, name)
     if bool(bound.tensors) != has_weights(layer):
         kind, owned = type(layer).__name__, ", ".join(t.name for t in bound.tensors) or "no tensors"

@@ -101,7 +101,7 @@ class LayerJacobian:
         """Return sum_w S (u dy/dw)(v dy'/dw) over the layer's weights w, contracted by `kernel`, or 0 without weights.
 
         u, v : (C, [E or 1], N or 1, *shape), one cotangent per output of the network.  S = kernel.scale(tensor of w).
-        y' is the output of `other`.  Merge an example's axes before calling `kernel`.
+        y' is the output of `other`.  Merge the axes of each example into one before calling `kernel`.
         """
         return 0.0
 

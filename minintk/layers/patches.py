@@ -103,7 +103,7 @@ class Windows:
         return view.reshape((*x.shape[:-4], x.shape[-4] * prod(self.out), prod(self.window) * x.shape[-1]))
 
     def add(self, P: Array) -> Array:
-        """Return images (..., N, H, W, C) from patches P, by the transpose of `read`."""
+        """Apply the transpose of `read` to patches P, and return images (..., N, H, W, C)."""
         C = P.shape[-1] // prod(self.window)
         P = P.reshape((*P.shape[:-2], P.shape[-2] // prod(self.out), *self.out, prod(self.window), C))
         canvas = array_namespace(P).zeros((*P.shape[:-4], *self.size, C), dtype=P.dtype)

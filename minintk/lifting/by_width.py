@@ -25,8 +25,8 @@ from minintk.validate import precision, whole
 def of_width(make: Callable[[int], Any], width: int, shape: Shape) -> Network:
     """Return the lifted network of this width.  `init` calls `make` again for every member.
 
-    Torch draws the weights, so `torch.manual_seed` makes them reproducible and rng does not.  Raises the errors of
-    `lift`, and ValueError if a rate factor's name is not that of a parameter.
+    Torch draws the weights, so `torch.manual_seed` makes them reproducible; rng is unused.  Raises the errors of
+    `lift`, and ValueError if a rate factor names an unknown parameter.
     """
     made = make(width)
     module, rates = made if isinstance(made, tuple) else (made, {})

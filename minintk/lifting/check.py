@@ -1,6 +1,6 @@
-"""Run a torch module and the network lifted from it, and require equal outputs and gradients.
+"""Run a torch module and the network lifted from it, and require their outputs and gradients to agree.
 
-The run detects errors that module names do not reveal, such as the order of calls in a `forward` or a detached tensor.
+It detects errors that module names do not reveal, such as another order of calls in `forward` or a detached tensor.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ def check_run(
     module: Any, lifted: Callable[[Any], tuple[Network, Array]], net: Network, layout: Axes,
     places: Sequence[str | None] | None,
 ) -> None:  # fmt: skip
-    """Raise ValueError unless a copy of the module and its network have the same outputs and gradients in float64.
+    """Raise ValueError unless outputs and gradients of a copy of the module and of its network agree to TOLERANCE.
 
-    lifted : a function that lifts the copy.  places : the paths of the layers' modules, if they are known.
+    Both run in float64.  lifted : lifts the copy.  places : the paths of the layers' modules, if they are known.
     """
     shape = net.input_shape
     x, u = (np.random.default_rng(0).standard_normal((2, *axes)) for axes in (shape, (net.outputs,)))

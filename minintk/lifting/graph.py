@@ -1,12 +1,12 @@
-"""Convert a `forward` to a tree of layers.
+"""Convert the `forward` method of a torch module to a tree of layers.
 
 torch.fx runs `forward` once with symbols in place of arrays and records the operations as nodes of a graph.  A node
-with several inputs (a sum, a product, a concatenation) becomes a layer of branches.  The branches begin at the last
-common dominator of the inputs, which is the last node on all paths from the module's input to these inputs:
+with several inputs (a sum, a product, a concatenation) becomes a layer with one branch per input.  The branches begin
+at the last common dominator of the inputs, which is the last node on all paths from the module's input to these inputs:
 
     x -> relu(x + bn(conv(x)))      Residual(Sequential(Conv2d, BatchNorm)), ReLU
 
-The graph must therefore be series-parallel.  A module with arrays must be called only once.
+The graph must therefore be series-parallel.  A module that has weights or statistics can be called only once.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ SPEC = "give spec=..., its arrays in the order of the calls"
 
 @dataclass(eq=False)
 class Node:
-    """An operation of a `forward`.
+    """A node of the graph of a `forward` method.
 
     kind : "input", "module", "operation", "array" or "output".  target : the path of a module or array, or the name of
-    an operation without the trailing underscore of in-place operations.  args, kwargs : arguments, which can be nodes.
-    shape : the shape of its output array, with the examples first; None for other outputs.
+    an operation without the trailing underscore of in-place operations.  args, kwargs : the arguments, some of which
+    can be nodes.  shape : the shape of the output, examples first, or None if the output is not an array.
     """
 
     kind: str
@@ -47,7 +47,7 @@ class Node:
 
     @property
     def inputs(self) -> list[Node]:
-        """Return the arrays among the node's arguments, in order."""
+        """Return the nodes among the arguments whose outputs are arrays, in order."""
         return [a for a in nested((*self.args, *self.kwargs.values())) if isinstance(a, Node) and a.shape is not None]
 
     @property
@@ -64,7 +64,7 @@ def nested(values: Any) -> Iterator[Any]:
 
 
 def read(module: Any, shape: Shape, path: str = "") -> Piece:
-    """Convert a torch.nn module to layers, for examples of this shape.  `path` is the module's path in the model."""
+    """Convert a torch.nn module to layers.  shape : that of one example.  path : the module's path in the model."""
     kind = known(module)
     if kind is None and not type(module).__module__.startswith("torch.nn."):
         return Reader(trace(module, shape, path), module, path).piece()
@@ -84,7 +84,7 @@ def read(module: Any, shape: Shape, path: str = "") -> Piece:
 
 
 def trace(module: Any, shape: Shape, path: str) -> list[Node]:
-    """Return the nodes of `forward` in order.  Their shapes come from a run on two examples."""
+    """Trace `forward` and return its nodes in order, with the shapes found by running it on two examples."""
     where = f"{type(module).__name__} at {path or 'the top'!r}"
     bases = {f"{kind.__module__}.{kind.__name__}" for kind in type(module).__mro__}
     library = sys.modules.get("torch")
@@ -118,7 +118,7 @@ def trace(module: Any, shape: Shape, path: str) -> list[Node]:
 
 
 def shapes_of(interpreter: Any, x: Any) -> dict[Any, Shape]:
-    """Run a graph on x and return the shapes of its nodes' arrays."""
+    """Run the graph on x and return {node: shape} for the nodes whose output is an array."""
     shapes, run_node = dict[Any, Shape](), interpreter.run_node
 
     def noted(one: Any) -> Any:
@@ -133,7 +133,7 @@ def shapes_of(interpreter: Any, x: Any) -> dict[Any, Shape]:
 
 
 def from_fx(one: Any, found: Mapping[Any, Node], shape: Shape | None, library: Any) -> Node:
-    """Convert a node of torch.fx to a `Node`.  The names of functions from outside torch include their module."""
+    """Convert a node of torch.fx to a `Node`.  Only names of other libraries' functions include the module."""
 
     def with_ours(value: Any) -> Any:
         if isinstance(value, (tuple, list)):
@@ -202,7 +202,7 @@ MEMORY = ("Identity", "Dropout", "Dropout1d", "Dropout2d", "Flatten")
 
 
 class Reader:
-    """A converter of the nodes of one `forward` to layers.  path : the path of the `forward`'s module."""
+    """Converts the nodes of one `forward` to layers.  path : the path of the module that defines this `forward`."""
 
     def __init__(self, nodes: list[Node], module: Any, path: str) -> None:
         self.nodes, self.path = nodes, path
@@ -225,7 +225,7 @@ class Reader:
         return self.chain(end.args[0], given[0])
 
     def check_in_place(self) -> None:
-        """Raise an error if an array is written by index, or is changed in place and read again later."""
+        """Raise an error if an array is assigned to by index, or is changed in place and read again later."""
         for node in self.nodes:
             if node.target.endswith("setitem"):
                 raise refusal(self.where, "writes into an array", SPEC)
@@ -247,7 +247,7 @@ class Reader:
         return node.in_place or node.target in (*RESHAPES, *MASKS)
 
     def chain(self, node: Node, stop: Node) -> Piece:
-        """Convert the operations after the node `stop`, up to this node, to layers."""
+        """Convert the operations after `stop`, up to and including `node`, to layers."""
         parts = list[Piece]()
         while node is not stop:
             self.steps += 1
@@ -287,7 +287,7 @@ class Reader:
         return Piece([] if layer == s.Identity() else [layer], [] if layer == s.Identity() else [None]), inputs[0]
 
     def alone(self, node: Node, x: Node) -> s.Layer | None:
-        """Return an operation on one array as a layer, or None if the operation is unknown."""
+        """Return an operation on one array as a layer, or None if lift does not support it."""
         name, rest, shape = node.target, node.args[1:], x.example
         if not node.args or node.args[0] is not x:
             return scale(node, x)
@@ -332,7 +332,7 @@ class Reader:
         return Piece([branches(kind, layers)], [None], owners), base
 
     def spread(self, a: Node, node: Node) -> Piece:
-        """Repeat an operand that has a single pixel, (N, C, 1, 1), at all pixels of the result."""
+        """Return layers that repeat an operand with a single pixel, (N, C, 1, 1), at all pixels of the result."""
         if JOINS[node.target] == "concat" or a.shape == node.shape:
             return Piece()
         assert a.shape is not None
@@ -352,7 +352,7 @@ def branches(kind: str, layers: list[s.Layer]) -> s.Layer:
 
 
 def bound(node: Node, defaults: dict[str, Any]) -> Any:
-    """Return the options of a function from its arguments after the first, or None if any is unknown or an array."""
+    """Return a call's options (the arguments after the first, or defaults), or None if one is unknown or an array."""
     rest = node.args[1:]
     if len(rest) > len(defaults) or not set(node.kwargs) <= set(defaults):
         return None
@@ -368,7 +368,7 @@ def arguments(node: Node) -> str:
 
 
 def scale(node: Node, x: Node) -> s.Layer | None:
-    """Return x times a number, or x divided by a number, as a layer; None for other nodes."""
+    """Return a Scale layer if the node multiplies or divides x by a nonzero number, otherwise None."""
     if len(node.args) != 2 or node.kwargs:
         return None
     number = node.args[1] if node.args[0] is x else node.args[0]

@@ -7,7 +7,7 @@
     by_width  converts a function that returns a module for each width, for coordinate checks
     unlift    converts theta back to arrays
 
-Only the conversion of torch modules uses torch.  A caller with such a module has already imported torch.
+Torch is needed only to lift torch modules, and their caller has already imported it.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ def lift(
     """Return (net, theta) such that the network has the same outputs and gradients as `module`.
 
     module : a torch.nn module in evaluation mode, its `state_dict()`, or a dictionary of arrays with nested or dotted
-        names.  The arrays of a layer are called weight (or kernel, scale, W, w) and bias (or b).  A BatchNorm also has
-        mean and var (or running_mean, running_var).  For CuPy arrays, theta is on the GPU.
+        names.  The arrays of a layer must be named weight (or kernel, scale, W, w) and bias (or b).  A BatchNorm also
+        has mean and var (or running_mean, running_var).  For CuPy arrays, theta is on the GPU.
     input_shape : the shape of one example, channels last: (H, W, C), (L, C) or (d,).
-    spec : by default, the result of tracing `forward`.  It is required for a dictionary, or if tracing fails.  Each
-        Dense, Conv or BatchNorm uses the next arrays of its kind, so the arrays must be in the order of the layers.
+    spec : the layers, by default from tracing `forward`.  Required for a dictionary, or if tracing fails.  Each Dense,
+        Conv or BatchNorm uses the next arrays of its kind, so the arrays must be in the order of the layers.
         A LayerNorm with scale and offset is written as `Sequential(LayerNorm(), BatchNorm())`.
     layout : the order of the arrays' axes, "torch" (out, in, *window) or "flax" (*window, in, out).
     parametrization : defaults to `PyTorch()`, in which theta contains the weights themselves.
-    check : if True, run the network and a float64 copy of the module on the CPU, on two random examples.  The outputs
-        (also for inputs 10 and 1000 times as large) and all weights' gradients must agree to 1e-7 of the largest entry.
+    check : if True, run the network and a float64 copy of the module on the CPU, on two random examples.  Outputs (also
+        for inputs 10 and 1000 times as large) and weight gradients must agree to within 1e-7 times the largest entry.
 
-    theta has the dtype of the arrays, float32 or float64.  A BatchNorm's arrays become constants.  Dictionaries are not
-    checked.  Raises UnsupportedLayer, with the path of the module, for features without a counterpart, such as hooks or
-    shared weights.  Raises ValueError if shapes disagree, arrays are missing or left over, a weight has
-    requires_grad=False, a BatchNorm or Dropout is in training mode, or the check fails.
+    theta has the dtype of the arrays, float32 or float64.  A BatchNorm's arrays become constants, which are not in
+    theta.  `check` is ignored for dictionaries.  Raises UnsupportedLayer, with the path of the module, for features
+    without a counterpart, such as hooks or shared weights.  Raises ValueError if shapes disagree, arrays are missing or
+    left over, a weight has requires_grad=False, a BatchNorm or Dropout is in training mode, or the check fails.
 
     >>> import numpy as np
     >>> from minintk import Dense, ReLU, Sequential
@@ -81,7 +81,7 @@ def lift(
 def weighed(
     net: Network, state: Mapping[str, Any], layout: Axes, constants: Collection[str] = ()
 ) -> tuple[Network, Array]:
-    """Return the network and theta from `state`.  constants : names of arrays that must not be a layer's weights."""
+    """Return net, with the statistics in `state`, and theta.  constants : names of arrays that cannot be weights."""
     pieces, statistics = dict[str, Array](), dict[str, Array]()
     for slot, group in pairs(net, state, layout):
         arrays = {key: turned(array(a), slot.order_of(key), layout) for key, (_, a) in group.items()}

@@ -1,4 +1,4 @@
-"""Convert modules of torch.nn to layers, using a table of names.  Options without a counterpart raise an error."""
+"""Convert modules of torch.nn to layers, by class name.  Options without a counterpart raise an error."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Piece:
         return self.layers[0] if len(self.layers) == 1 else s.Sequential(*self.layers) if self.layers else s.Identity()
 
     def at(self, path: str) -> Piece:
-        """Return a piece with the layers as a single layer, which belongs to the module at this path."""
+        """Return this piece with its layers combined into one, whose module is at `path`."""
         return replace(self, layers=[self.layer], places=[path])
 
     def then(self, other: Piece) -> Piece:
-        """Join this piece and the next.  An average over all pixels and then Flatten become GlobalAvgPool."""
+        """Append another piece.  An average over all pixels followed by Flatten becomes GlobalAvgPool."""
         owners = self.owners + other.owners
         if other.layers[:1] == [s.Flatten()] and self.layers[-1:] == [more.AdaptiveAvgPool(1)]:
             layers = [*self.layers[:-1], s.GlobalAvgPool(), *other.layers[1:]]
@@ -65,7 +65,7 @@ def each(value: Any, axes: int) -> tuple[Any, ...]:
 
 
 def bias(m: Any) -> float:
-    """Return b_std: 1 with a bias, 0 without a bias."""
+    """Return b_std: 1 if the module has a bias, otherwise 0."""
     return 0.0 if m.bias is None else 1.0
 
 
@@ -83,7 +83,7 @@ def convolution(m: Any, shape: Shape) -> s.Layer:
 def paddings(m: Any, shape: Shape) -> Any:
     """Return torch's padding, plus the padding that ceil_mode adds after the image.
 
-    With ceil_mode, a last window that extends past the end is kept if it begins in the image or the padding before it.
+    With ceil_mode, the last window is kept if it begins in the image or in the padding before it.
     """
     if not m.ceil_mode:
         return size(m.padding)
@@ -96,7 +96,7 @@ def paddings(m: Any, shape: Shape) -> Any:
 
 
 def average(m: Any, shape: Shape) -> s.Layer:
-    """Make an AvgPool.  Windows that ceil_mode extends past the end of the image average only over existing pixels."""
+    """Make an AvgPool.  Windows that ceil_mode extends past the end of the image average over its pixels only."""
     padding, beyond = paddings(m, shape), isinstance(paddings(m, shape), tuple) and m.ceil_mode
     if beyond and m.count_include_pad and size(m.padding) != 0:
         raise refusal("AvgPool", "has ceil_mode=True, and counts its padding", "take count_include_pad=False")
@@ -116,7 +116,7 @@ def adaptive(m: Any, shape: Shape) -> s.Layer:
 
 
 def layer_norm(m: Any, shape: Shape) -> s.Layer:
-    """Return a LayerNorm for vectors.  Its scale and offset become a BatchNorm."""
+    """Return a LayerNorm for vectors, followed by a BatchNorm if there are a scale and an offset."""
     if tuple(m.normalized_shape) != shape:
         raise refusal("LayerNorm", f"is over {m.normalized_shape}; here it is over the last axis of {shape}")
     return s.Sequential(s.LayerNorm(eps=m.eps), *[s.BatchNorm()] * m.elementwise_affine)
@@ -175,7 +175,7 @@ def known(module: Any) -> str | None:
 
 
 def as_layer(kind: str, m: Any, shape: Shape, where: str) -> s.Layer:
-    """Return the layer for a module of this kind, or for an object with the same options, on examples of this shape."""
+    """Return the layer for a module of type `kind`, or for an object with its options.  shape : that of one example."""
     for option, value in ONLY.items():
         if option not in TAKEN.get(kind, ()) and size(getattr(m, option, value)) != value:
             raise refusal(where, f"has {option}={getattr(m, option)!r}; here it is {value!r} alone")
@@ -186,7 +186,7 @@ def as_layer(kind: str, m: Any, shape: Shape, where: str) -> s.Layer:
 
 
 def leaf(module: Any, shape: Shape, path: str) -> Piece:
-    """Convert a module without inner modules to a piece of one layer, for examples of this shape."""
+    """Convert a module without inner modules to a `Piece` of one layer.  shape : that of one example."""
     kind, where = known(module), f"{type(module).__name__} at {path or 'the top'!r}"
     if kind is None:
         raise refusal(where, "is none of the modules that lift knows, the table of docs/guide/lift.md")

@@ -1,9 +1,9 @@
 """Pair the layers of a network with the arrays from which they are lifted, and transpose the arrays.
 
 Torch computes z = x A' + b, and minintk computes z = m x W + c b.  A is transposed from (out, in, *window) to (*window,
-in, out) and divided by the multiplier m of the parametrization (1 for `PyTorch`).  Images are channels-first in torch:
-Flatten lists features there in the order (C, H, W), but here in (H, W, C).  The rows of the next Dense are reordered
-accordingly.  Flax uses the same axes and order as minintk.
+in, out) and divided by the multiplier m of the parametrization (1 for `PyTorch`).  Torch's images are channels-first,
+so its Flatten orders features by (C, H, W), while ours orders them by (H, W, C).  The rows of the next Dense are
+reordered accordingly.  Flax uses the same axes and order as minintk.
 
 The scale gamma and offset beta of a normalisation become constants of a BatchNorm with frozen statistics mean', r:
 
@@ -43,10 +43,10 @@ KINDS: dict[type[s.Layer], int] = {s.BatchNorm: 1, s.Dense: 2, s.Conv1d: 3, s.Co
 
 @dataclass(frozen=True)
 class Slot:
-    """A layer that takes arrays, and its tensors {weight, bias}, which are empty for a BatchNorm.
+    """A layer that takes arrays, and its tensors, {} for a BatchNorm, otherwise with the keys weight and bias.
 
     features : the length of the last axis of its inputs.  order : the position of each feature in torch's order, or
-    None if the orders are equal.  alone : True if the layer represents the previous normalisation's scale and offset.
+    None if the orders are equal.  alone : True directly after a LayerNorm or GroupNorm.
     """
 
     name: str
@@ -138,7 +138,7 @@ def pairs(net: Network, state: Mapping[str, Any], layout: Axes) -> Iterator[tupl
 
 
 def groups(state: Mapping[str, Any], *, ordered: bool = True) -> dict[str, Group]:
-    """Return {layer: its arrays} in the order of `state`.  If `ordered`, numbers in layers' names must not decrease."""
+    """Return {layer: its arrays} in the order of `state`.  If `ordered`, numbers in layer names must not decrease."""
     found, last = dict[str, Group](), dict[str, list[int]]()
     for name, a in flat(state):
         parts = [part for part in name.split(".") if part not in ("params", "batch_stats")]
@@ -157,13 +157,13 @@ def groups(state: Mapping[str, Any], *, ordered: bool = True) -> dict[str, Group
 
 
 def flat(state: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (name, array), joining the names of nested dictionaries by dots."""
+    """Yield (name, array), joining the names of nested dictionaries with dots."""
     for key, a in state.items():
         yield from flat(a, f"{path}{key}.") if isinstance(a, Mapping) else ((f"{path}{key}", a),)
 
 
 def filled(state: Mapping[str, Any], new: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """Return a copy of the nested dictionary with NumPy arrays, in which the arrays of `new` replace old ones."""
+    """Return a copy of the nested dictionary with NumPy arrays, replacing those whose dotted names are in `new`."""
     return {
         key: filled(a, new, f"{path}{key}.") if isinstance(a, Mapping) else new.get(f"{path}{key}", to_host(array(a)))
         for key, a in state.items()

@@ -20,8 +20,8 @@ def unlift(net: Network, theta: Array, state: Mapping[str, Any], *, layout: Axes
     BatchNorm differ from those in `state`, e.g. after `Network.calibrate`, then its scale is set to r, its offset to
     -r mean', its mean to 0 and its variance to 1 - eps.
 
-    `unlift` is linear in theta, so it also converts gradients if all multipliers are 1.  Raises ValueError for an
-    ensemble or for a BatchNorm without frozen statistics, and the same exceptions as `lift`.
+    The returned weights are linear in theta, so `unlift` also converts gradients if all multipliers are 1.  Raises
+    ValueError for an ensemble or for a BatchNorm without frozen statistics, and the same exceptions as `lift`.
 
     >>> from minintk import Dense, lift
     >>> state = {"weight": np.array([[1.0, 2.0, 3.0]])}

@@ -1,4 +1,4 @@
-"""Evaluate functions of (theta, x) and their Jacobians, for networks and models built on networks.
+"""Evaluate functions of (theta, x) and their Jacobians, for networks and for models built on them.
 
 Reading order:
 

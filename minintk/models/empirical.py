@@ -4,10 +4,10 @@
     ntk        1/C sum_c Theta[n, c, m, c]                                              (N, M)
     nngp       1/C sum_c f_c(x_n) f_c(x_m)                                              (N, M)
 
-S contains the learning-rate scale of every parameter.  A small gradient step changes theta by -lr S J' dL/df, and
-therefore f by -lr J S J' dL/df, so J S J' governs training.  By default, S is given by the parametrization (S = 1 for
-NTK, Standard, PyTorch).  The argument `scales` replaces S; `J.gram` uses S = 1.  The Jacobian is never formed.  Only
-the activations and cotangents of two blocks are stored.  For an ensemble, each kernel has a leading axis E.
+S is the diagonal matrix of learning-rate scales.  A small gradient step changes theta by -lr S J' dL/df, and therefore
+f by -lr J S J' dL/df, so J S J' governs training.  By default, the parametrization gives S (S = 1 for NTK, Standard,
+PyTorch).  The argument `scales` replaces S; `J.gram` uses S = 1.  The Jacobian is never formed.  Besides the result,
+only activations and cotangents of two blocks are stored.  For an ensemble, each kernel has a leading axis E.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def ntk(
     x1 : (N, *input_shape), x2 : (M, *input_shape), default x1.
     scales : {tensor name: S}, which replaces the learning-rate scales of the parametrization, like `lr_scales` of
     `train`.  Raises ValueError if `scales` omits a tensor and the parametrization has rates only for Adam.
-    params : names of the trained parameters, or patterns such as "*.b", by default all.  With "last", only the last
-    layer is trained.  With NTK(), the kernel then approaches `analytic.kernel(spec).nngp` as the width grows.
+    params : names of the trained tensors, or patterns such as "*.b", by default all.  With "last", only the last layer
+    is trained.  With NTK(), the kernel then approaches `analytic.kernel(spec).nngp` as the width grows.
     memory : limit in bytes, by default half of the free memory.  Raises MemoryError if more is needed.
     Raises ValueError or TypeError if theta or the inputs do not fit the model, or contain NaN or infinities.
 
@@ -75,7 +75,7 @@ def ntk_full(
 
 
 def nngp(model: Model, theta: Array, x1: Array, x2: Array | None = None) -> Array:
-    """Compute the empirical covariance of outputs, ([E], N, M): 1/C sum_c f_c(x1) f_c(x2).
+    """Compute the empirical NNGP kernel, ([E], N, M): 1/C sum_c f_c(x1) f_c(x2).
 
     theta : ([E], P), x1 : (N, *input_shape), x2 : (M, *input_shape), default x1.  As the width grows, the mean over
     many outputs or networks approaches `analytic.kernel(spec).nngp`.  Raises the same errors for theta and x as `ntk`.
@@ -145,7 +145,7 @@ def check_kernel(model: Model, theta: Array, x1: Array, x2: Array | None) -> Non
 
 
 def block_size(model: Model, theta: Array, N: int, trace: bool, result: int, budget: int) -> int:
-    """Return a block size for which the result, two blocks and three kernel blocks fit in `budget` bytes."""
+    """Return a block size such that the result, two blocks of examples and three of the kernel fit in `budget`."""
     item = theta.dtype.itemsize * prod(theta.shape[:-1])  # bytes of one number for all members
     layers, widest = model.footprint
     per_example = 2 * item * (layers + 4 * model.outputs * widest)

@@ -28,7 +28,7 @@ class Moved:
         |J(theta)' u - J(theta_0)' u|  >  fraction |J(theta_0)' u|,      u ~ N(0, 1) : (n, C), fixed
 
     J is the Jacobian at the n inputs of the probe.  For any matrix A, the mean of |A' u|^2 over u is |A|_F^2, so one u
-    estimates the relative change of J.  For any C, each step needs one more forward and backward sweep over the probe.
+    estimates the relative change of J.  Whatever C is, each step needs one additional forward and backward sweep.
 
     probe : (n, *input_shape), e.g. a tenth of a batch of training inputs.  fraction : a number > 0.  seed : u's seed.
 
@@ -99,7 +99,7 @@ class IterativelyLinearized(Linearized):
 
     @property
     def reach(self) -> float:
-        """Estimate the bound on lr lambda for stable descent on a squared loss.  lambda is the sharpness at theta_0.
+        """Estimate the largest lr lambda for stable descent on a squared loss.  lambda is the sharpness at theta_0.
 
             1 + 3^(1/K) for odd K, so 4 for K = 1 and 2.44 for K = 3;     2 for even K, and for K = inf
 
@@ -173,7 +173,7 @@ class IterativelyLinearized(Linearized):
 
 
 def _ones(theta: Array) -> Array:
-    """Return an integer array () or (E,), filled with ones."""
+    """Return an integer array of shape () or (E,), filled with ones."""
     xp = array_namespace(theta)
     return xp.ones(tuple(theta.shape[:-1]), dtype=xp.int64)
 

@@ -103,7 +103,7 @@ class Jacobian(ABC):
         return self.contract(other, kernel)
 
     def dense(self) -> Array:
-        """Compute J as an array ([E], N, C, P), by sweeps for up to 16 rows, with little additional memory."""
+        """Compute J as an array ([E], N, C, P), with little additional memory.  A sweep yields up to 16 rows."""
         xp, C = array_namespace(self.like), self.outputs[1]
         rows = xp.empty((*self.lead, self.outputs[0] * C, self.size), dtype=self.like.dtype)
         for start, J in self.parts():
@@ -119,7 +119,7 @@ class Jacobian(ABC):
         yield 0, self
 
     def as_linear_operator(self) -> Any:
-        """Return J of one network as a `scipy.sparse.linalg.LinearOperator` (N C, P), which acts on host vectors.
+        """Return J of one network as a SciPy `LinearOperator` of shape (N C, P) that acts on host vectors.
 
         >>> import numpy as np, minintk as mn, scipy.sparse.linalg
         >>> net = mn.Network(mn.Dense(2), (3,))
@@ -168,7 +168,7 @@ class NetworkJacobian(Jacobian):
         self.root.vjp(u, self.layout.unpack(out))
 
     def parts(self) -> Iterator[tuple[int, Jacobian]]:
-        """Yield one block per eight examples, or one if coupled.  A sweep for one example processes only its block."""
+        """Yield J for blocks of eight examples, or one block if coupled.  Sweeps for an example need only its block."""
         net, layers, x = self.at
         if net is None or self.coupled:
             yield 0, self
@@ -193,7 +193,7 @@ class NetworkJacobian(Jacobian):
 
 
 def check_argument(name: str, a: Array, like: Array, shape: tuple[int, ...], more: int) -> None:
-    """Raise an error unless `a` has the dtype of `like` and the last axes `shape`, after at most `more` other axes."""
+    """Raise an error unless `a` has the dtype of `like` and a shape of at most `more` axes followed by `shape`."""
     check_floating(name, a)
     array_namespace(like, a)
     if tuple(a.shape[-len(shape) :]) != shape or a.ndim > len(shape) + more:

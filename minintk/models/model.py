@@ -34,7 +34,7 @@ class Model(ABC):
     @property
     @abstractmethod
     def footprint(self) -> tuple[int, int]:
-        """Return the number of values that `linearize` stores per example: (in all layers, in the largest layer)."""
+        """Return how many values `linearize` stores per example, as (in all layers, in the largest layer)."""
 
     @property
     def size(self) -> int:
@@ -71,7 +71,7 @@ class Model(ABC):
         return self
 
     def anchors(self) -> dict[str, Array]:
-        """Return {name: array} for the arrays that `advance` changes, for a checkpoint.  The default is {}."""
+        """Return {name: array} of the arrays that `advance` changes, for a checkpoint.  The default is {}."""
         return {}
 
     def anchored(self, anchors: Mapping[str, Array]) -> Model:
@@ -79,16 +79,16 @@ class Model(ABC):
         return self
 
     def members(self, which: slice) -> Model:
-        """Return this model for a slice of the ensemble's members."""
+        """Return this model restricted to a slice of the ensemble's members."""
         return self
 
     def fixed(self, x: Array) -> Model:
-        """Return the same model for repeated calls with this x.  The result can store values that depend only on x."""
+        """Return this model, ready for repeated calls with x.  The result can store values that depend only on x."""
         return self
 
     @property
     def coupled(self) -> bool:
-        """True if an example's output depends on others or on its position in the batch; then no kernel exists."""
+        """True if an example's output depends on other examples or its position in the batch; then no kernel exists."""
         return False
 
     def check_theta(self, theta: Array, name: str = "theta") -> None:
@@ -111,7 +111,7 @@ class Model(ABC):
 
 
 class Chosen(Jacobian):
-    """The Jacobian J diag(s), with s = 1 for the chosen parameters and 0 for others.  The size remains P."""
+    """The Jacobian J diag(s), with s = 1 for the chosen parameters and 0 for the others.  The size remains P."""
 
     def __init__(self, J: Jacobian, layout: Layout, params: Params) -> None:
         self.J, self.layout, self.s = J, layout, np.ones(J.size)

@@ -36,7 +36,7 @@ class Ways(NamedTuple):
 
 
 def as_written(layers: BoundChain, spec: s.Sequential, input_shape: Shape, coupled: bool) -> Ways:
-    """Return the plain layers as both versions, for outputs, jvp and vjp as well as for kernels."""
+    """Return the plain layers as both versions of `Ways`."""
     return Ways(layers, layers)
 
 
@@ -164,9 +164,9 @@ class Network(Model):
     def with_dropout(self, rng: np.random.Generator, *, ensemble: int | None = None) -> Network:
         """Return this network with masks in every Dropout layer, for training.
 
-        The masks depend on a key drawn from `rng` by this call, the number of the training step, the layer, and the
-        position of an example in its batch.  `train` and `fit` use new masks at every step.  A resumed run uses the
-        same masks as an uninterrupted run.  To predict without masks, use the original network or `calibrate`.
+        The masks depend on a key drawn from `rng` by this call, the step number, the layer, and the position of an
+        example in its batch.  `train` and `fit` use new masks at every step.  A resumed run uses the same masks as an
+        uninterrupted run.  To predict without masks, use the original network or `calibrate`.
 
         ensemble : the number E of members, each with its own masks.  By default, all members share the masks.
 
@@ -222,7 +222,7 @@ class Network(Model):
         return self._with({name: a for name, a in w.items() if name not in self.layout.slices})
 
     def layer_outputs(self, theta: Array, x: Array) -> list[Array]:
-        """Return the output of each layer of the spec, ([E], N, *shape).  The last one is the network's output."""
+        """Return the output of each top-level layer, ([E], N, *shape).  The last one is the network's output."""
         self.check(theta, x)
         xp, w, outputs = array_namespace(theta, x), self._weights(theta), []
         lead, shape = (*theta.shape[:-1], x.shape[0]), self.input_shape
@@ -287,7 +287,7 @@ class Network(Model):
         return self._through(self._way(self.kernels, x), theta, x)[1]
 
     def _way(self, fast: Bound, x: Array) -> Bound:
-        """Return `fast`, or the plain layers if N P R < THRESHOLDS.plain, where up to R positions share a weight."""
+        """Return `fast`, or plain layers if N P R < THRESHOLDS.plain.  At most R positions share a weight."""
         return fast if x.shape[0] * self._positions * self.size >= THRESHOLDS.plain else self.layers
 
     def _through(self, layers: Bound, theta: Array, x: Array) -> tuple[Array, NetworkJacobian]:

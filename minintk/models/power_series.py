@@ -3,9 +3,9 @@
     product    (a b)_j = sum_i a_i b_{j-i}
     integral   y_j = 1/j sum_{i >= 1} i u_i p_{j-i}       the coefficients of y if y' = p u'
 
-Every y = phi(x) solves an equation y' = p x'.  Here, p = phi'(x) is a formula in x, y or other series, which solve
-their own equations (exp, sigmoid).  The rule of phi therefore returns y up to t^k and p up to t^(k-1).  Derivatives
-need only p, because a change dx(t) of x changes y by dy(t) = p(t) dx(t).
+Every y = phi(x) satisfies the equation y' = p x'.  Here, p = phi'(x) is a formula in x, y or other series, which
+satisfy equations of their own (exp, sigmoid).  The rule for phi therefore returns y up to t^k and p up to t^(k-1).
+Derivatives need only p, because a change dx(t) of x changes y by dy(t) = p(t) dx(t).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Series = list[Any]
 
 
 def add(a: Array | None, b: Array | None) -> Array | None:
-    """Return a + b for two coefficients, which can be None."""
+    """Return a + b for two coefficients, either of which can be None."""
     return b if a is None else a if b is None else a + b
 
 
@@ -90,7 +90,7 @@ def inverse_root(v: Series) -> Series:
 
 @singledispatch
 def expanded(layer: s.Layer, xp: Any, x: Series) -> tuple[Series, Series]:
-    """Return (y, p), the series of phi(x(t)) up to t^k and of phi'(x(t)) up to t^(k-1).  Register a new phi here."""
+    """Return (y, p), the series of phi(x(t)) up to t^k and of phi'(x(t)) up to t^(k-1).  Register new phi here."""
     kind = type(layer).__name__
     raise UnsupportedLayer(f"{kind} has no Taylor series: register minintk.models.power_series.expanded for it")
 
@@ -127,7 +127,7 @@ def hermite(degree: int, xp: Any, x: Series) -> Series:
 
 @expanded.register
 def _(layer: s.Activation, xp: Any, x: Series) -> tuple[Series, Series]:
-    """Solve y' = p x'.  Comments state p for most cases."""
+    """Solve y' = p x'.  The comments state p in most cases."""
     point, x0 = pointwise(layer), x[0]
     y0, p0 = point.phi(xp, x0), point.derivative(xp, x0)
     match layer:

@@ -8,7 +8,7 @@ no weights, (piecewise) linear (pools, ...)         y_j = A x_j, j >= 1, if y = 
 LayerNorm                                           y = r c,  c = x - mean(x),  r = (mean(c^2) + eps)^(-1/2)
 
 A network with kinks is expanded on its smooth piece around theta_0.  The derivative of a truncated series is a
-`LayerJacobian` whose tangents and cotangents are lists for the coefficients 1 ... k, because only these depend on d.
+`LayerJacobian` whose tangents and cotangents are lists of the coefficients 1 ... k, because only these depend on d.
 """
 
 from __future__ import annotations

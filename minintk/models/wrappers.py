@@ -78,8 +78,8 @@ class Anchored(Model):
 class Linearized(Anchored):
     """f_lin(theta) = f(theta_0) + J(theta_0) (theta - theta_0)   (Lee et al. 2019, eq. 5).
 
-    Its Jacobian is J(theta_0) at every theta.  Its training follows the closed-form theory of wide networks.
-    params : as for `ntk`.  f_lin does not depend on other parameters.  Dropout masks do not change during training.
+    Its Jacobian is J(theta_0) at every theta.  For a squared loss, its gradient flow has a closed form.
+    params : as for `ntk`.  f_lin does not depend on the other parameters.  Dropout masks do not change during training.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(8), mn.Tanh(), mn.Dense(1)), (3,))
@@ -196,7 +196,7 @@ class Taylor(Anchored):
         f_k(theta) = sum_{j = 0 ... k} 1/j! D^j f(theta_0)[d, ..., d],    d = theta - theta_0
 
     Order 1 is `Linearized`.  The power series of t -> f(theta_0 + t d) is computed layer by layer.  A training step
-    takes about 5k/3 times as long as for the network.  Layers with kinks (ReLU, MaxPool) stay on the piece around
+    takes about 5k/3 times as long as the network's.  Layers with kinks (ReLU, MaxPool) stay on the piece around
     theta_0.  Raises ValueError unless `order` is a whole number >= 1, and UnsupportedLayer if a layer has no expansion.
 
     >>> import numpy as np, minintk as mn

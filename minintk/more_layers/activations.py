@@ -1,4 +1,4 @@
-"""Compute activations of convolutional and language models:  y = phi(x)
+"""Compute activations used in convolutional and language models:  y = phi(x)
 
 jvp     dy = phi'(x) dx
 vjp     dx = phi'(x) u

@@ -26,7 +26,7 @@ class AdaptiveAvgPool(s.Layer):
     """y[i] is the mean of x over window i of the `size` windows that cover the image, as in torch's AdaptiveAvgPool2d.
 
     Window i of n windows on m pixels covers the pixels p with floor(i m / n) <= p < ceil((i + 1) m / n).  Windows
-    overlap if n does not divide m, and pixels are repeated if n > m.  A single pixel is copied to all windows.
+    overlap if n does not divide m, so n can be larger than m.  A single pixel is copied to all windows.
 
     size : the number of windows along each axis, a number or a pair (along H, along W).
 

@@ -24,7 +24,7 @@ from minintk.validate import number, whole
 class GroupNorm(s.Layer):
     """y = (x - mean) / sqrt(variance + eps), over all pixels and C / groups channels of each example (Wu, He 2018).
 
-    groups : a divisor of the number of channels C.  1 is equivalent to LayerNorm over all axes, and C to InstanceNorm.
+    groups : a divisor of the number of channels C.  One group gives LayerNorm over all axes, and C groups InstanceNorm.
 
     Raises ValueError if `groups` does not divide the number of channels.
 

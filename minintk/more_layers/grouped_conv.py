@@ -1,7 +1,7 @@
 """Compute GroupedConv2d:  y_g = m P_g(x) W_g + c b_g     for each group g of channels; m, c: multipliers
 
-P_g(x) : (N R, K i) contains the patches that windows read from the channels of group g.  An image has R windows of K
-pixels and i channels.  W_g : (K i, o) computes o channels.  With a dilation d, windows read every d-th pixel.
+P_g(x) : (N R, K i) contains the patches that windows read from the channels of group g.  Each image has R windows of K
+pixels and i channels.  W_g : (K i, o) gives o output channels.  With a dilation d, windows read every d-th pixel.
 
 jvp     dy_g = m P_g(dx) W_g + m P_g(x) dW_g + c db_g
 vjp     dW_g = m P_g(x)' u_g,   db = c sum u,   dx_g = m P_g'(u_g W_g')
@@ -36,8 +36,8 @@ class GroupedConv2d(s.Layer):
     Output channel o belongs to group g = floor(o groups / channels).  It reads only the g-th of `groups` equal slices
     of the input channels.  W : (K, K, C_in / groups, channels).  A depthwise convolution has groups = C_in.
 
-    channels, kernel_size, stride, padding, w_std, b_std, b_init : as for `minintk.Conv2d`.  There is no infinite-width
-    kernel.  groups : a common divisor of C_in and `channels`.  dilation : a number or a pair; 1 means no dilation.
+    channels, kernel_size, stride, padding, w_std, b_std, b_init : as for `minintk.Conv2d`.  `analytic` has no kernel
+    for it.  groups : a common divisor of C_in and `channels`.  dilation : a number or a pair; 1 means no dilation.
 
     (N, H, W, C_in) -> (N, H', W', channels).  Raises ValueError for sizes below 1, and for groups that do not divide
     C_in and `channels`.  See Xie et al. 2017 (ResNeXt); Yu, Koltun 2016 (dilation).

@@ -136,7 +136,7 @@ class ABC(Parametrization):
 
     @property
     def stable(self) -> bool:
-        """True if, as n grows, features and outputs stay bounded from the start, and features do not vanish."""
+        """True if, at initialisation and in training, features are of order one and outputs bounded as n grows."""
         first, hidden, output = (a + b for a, b in zip(self.a, self.b))
         begins = _same(first, 0) and _same(hidden, 0.5) and output > 0.5 - ROUNDING
         return begins and min(self.r, self._u, output + self.r - 1) > -ROUNDING

@@ -1,6 +1,6 @@
 """Define pointwise activations phi.  See `minintk.layers.activation` for phi' and `analytic.recursion` for kernels.
 
-Only `Hermite` and `Rbf` are scaled so that E phi(z)^2 = 1 for z ~ N(0, 1).  For ReLU, set w_std = sqrt(2) instead.
+Apart from `Hermite` and `Rbf`, phi is not scaled to E phi(z)^2 = 1 for z ~ N(0, 1).  For ReLU, use w_std = sqrt(2).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = [
 
 
 class Numbered(Activation):
-    """Base class of activations with arguments a = 0 or 1e-100 <= |a| <= 1e100.  Raises ValueError if phi = 0."""
+    """Base class of activations whose arguments are 0 or of size 1e-100 to 1e100.  Raises ValueError if phi = 0."""
 
     __slots__ = ()
 
@@ -59,7 +59,7 @@ class Abs(Activation):
 class RectifiedMonomial(Activation):
     """phi(x) = max(x, 0)^degree; phi'(0) = 0.  degree : a whole number from 1 (ReLU) to 1000.
 
-    The kernels of degrees 1 and 2 have closed forms.  Higher degrees use quadrature.
+    The kernels of degrees 1 and 2 have closed forms.  Those of higher degrees are computed by quadrature.
 
     >>> RectifiedMonomial(0)
     Traceback (most recent call last):
@@ -92,7 +92,7 @@ class GELU(Activation):
 
 @dataclass(frozen=True)
 class Swish(Numbered):
-    """phi(x) = x / (1 + exp(-beta x)); beta = 1 is PyTorch's SiLU.  Its kernels use quadrature."""
+    """phi(x) = x / (1 + exp(-beta x)); beta = 1 is PyTorch's SiLU.  Its kernels are computed by quadrature."""
 
     beta: float = 1.0
 
@@ -118,7 +118,7 @@ def Cos(a: float = 1.0, b: float = 1.0, c: float = 0.0) -> Sin:
 def Rbf(gamma: float = 1.0) -> Sin:
     """Return phi(x) = sqrt(2) sin(sqrt(2 gamma) x + pi/4), which has the NNGP kernel exp(-gamma E (u - u')^2).
 
-    u, u' : Gaussian.  After Dense, the kernel is Gaussian in x w_std / sqrt(d).  Raises ValueError for gamma <= 0.
+    u, u' : Gaussian.  After Dense, it is exp(-gamma w_std^2 |x - x'|^2 / d).  Raises ValueError for gamma <= 0.
 
     >>> Rbf(2.0).b
     2.0
@@ -146,7 +146,7 @@ class Gaussian(Numbered):
 class Polynomial(Activation):
     """phi(x) = coef[0] + coef[1] x + coef[2] x^2 + ...  `Monomial` is a special case.
 
-    Raises ValueError unless coef is a tuple of finite numbers, not all 0.  Quadrature is exact, as for any polynomial.
+    Raises ValueError unless coef is a tuple of finite numbers, not all 0.  Its kernels have finite Hermite series.
     """
 
     coef: tuple[float, ...]
@@ -175,7 +175,7 @@ class Hermite(Activation):
     """phi = h_degree, the Hermite polynomial with E h_degree(z)^2 = 1 for z ~ N(0, 1) and degree from 0 to 100.
 
     At variances q = q' = 1 and correlation c, its NNGP kernel is c^degree.  A recurrence computes the values, because
-    a `Polynomial` would lose three digits at degree 10 and nine at degree 30.  Raises ValueError for degrees > 100.
+    a `Polynomial` would lose three digits at degree 10 and nine at degree 30.  Raises ValueError for other degrees.
     """
 
     degree: int

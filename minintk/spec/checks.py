@@ -31,7 +31,7 @@ def check_arguments(kind: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 def check_numbers(layer: Any) -> None:
-    """Convert arguments to float, so float32 arrays stay float32.  Raise ValueError unless each is 0 or in `SIZES`."""
+    """Convert arguments to Python floats, which preserve float32.  Raise ValueError unless |a| is 0 or in `SIZES`."""
     for name, value in vars(layer).items():
         kind, (low, high) = type(layer).__name__, SIZES
         found = number(f"{kind}({name}=...)", value, negative=True)

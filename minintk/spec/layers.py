@@ -61,8 +61,8 @@ class Activation(Layer):
     """Base class of the pointwise activations phi.
 
     To add an activation, write a frozen dataclass that inherits from this class, and register phi and phi' with
-    `minintk.layers.activation.pointwise`.  Its infinite-width kernels are computed by quadrature or by the formulas in
-    `Pointwise.dual`.  `mn.Taylor` also needs phi's power series (`minintk.models.power_series.expanded`).
+    `minintk.layers.activation.pointwise`.  Its infinite-width kernels are computed by quadrature or using the formulas
+    in `Pointwise.dual`.  `mn.Taylor` also needs phi's power series (`minintk.models.power_series.expanded`).
     """
 
     __slots__ = ()
@@ -262,7 +262,7 @@ class Pooling(Layer):
 
 @dataclass(frozen=True)
 class AvgPool(Pooling):
-    """y[p] = 1/|window| * sum_s x[stride p + s].  |window| is the full size of the window, even at the edges.
+    """y[p] = 1/|window| * sum_s x[stride p + s].  By default, |window| is the full size, even at the edges.
 
     window, stride, padding : as kernel_size, stride and padding of `Conv2d`.  By default, stride = window, and padding
     is "valid".  normalize_edges : if True, divide by the number of pixels in the window that lie inside the image.
@@ -281,7 +281,7 @@ class AvgPool(Pooling):
 class MaxPool(Pooling):
     """y[p] = max_s x[stride p + s] over pixels inside the image (finite networks only).
 
-    In a tie, only the first pixel in row-major order has a derivative.  The arguments are as for `AvgPool`.
+    In a tie, only the first pixel (row-major) has a nonzero derivative.  window, stride, padding : as for `AvgPool`.
     """
 
 

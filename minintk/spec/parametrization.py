@@ -21,11 +21,11 @@ b_std, i is the fan-in, and o is the fan-out.
 | SpectralMuP | 1                         | sigma                           | o               | 1                    |
 | MeanField   | sigma                     | 1                               | o;   output: 1  | 1                    |
 
-U denotes uniform draws from [-sigma/sqrt(i), sigma/sqrt(i)].  All other draws are normal.  A bias with b_init="zeros"
+U marks uniform draws from [-sigma/sqrt(i), sigma/sqrt(i)].  All other draws are normal.  A bias with b_init="zeros"
 keeps its multiplier and starts at 0.  Weights are never rescaled during training.  A convolution has i = K K C_in and o
 = C_out, but in the std of `SpectralMuP`, sqrt(o/i) means sqrt(C_out / C_in).
 
-Depth: in a network of L residual branches, SpectralMuP and MeanField scale a branch's weights and biases by the factors
+Depth: with L residual branches, SpectralMuP and MeanField have additional factors (a bias has those of its layer):
 
 | in a branch                    | multiplier or std | lr                       | adam                         |
 | ------------------------------ | ----------------- | ------------------------ | ---------------------------- |
@@ -84,7 +84,7 @@ class Role:
 class Row:
     """One row of the table: a tensor's multiplier, its distribution and its learning rates.
 
-    lr : the scale of the learning rate under gradient descent, or None if there is none.  adam : the scale
+    lr : the scale of the learning rate under gradient descent, or None if it has none.  adam : the scale
     under Adam, or None for the value of `lr`.  Raises ValueError for a rate that is not a finite number >= 0.
     """
 
@@ -169,11 +169,11 @@ class SpectralMuP(Parametrization):
 
         |W| ~ |dW| ~ sqrt(fan_out / fan_in)    spectral norms, so that every |h_l| and |dh_l| is of order sqrt(n_l)
 
-    A Gaussian W of standard deviation s has |W| = s (sqrt(fan_in) + sqrt(fan_out)).  Gradients have low rank and norms
+    A Gaussian W of standard deviation s has |W| ~ s (sqrt(fan_in) + sqrt(fan_out)).  Gradients have low rank and norms
     of order sqrt(fan_in / fan_out), so lr ~ fan_out / fan_in.  Adam's updates have entries +-lr, so |dW| = lr
-    sqrt(fan_in fan_out) and lr ~ 1/fan_in.  A bias is a matrix with fan_in = 1.  A convolution sums over K K positions,
-    so |W| = s K (sqrt(C_in) + sqrt(C_out)).  Its fan_in is K K C_in, but |W| must be of order sqrt(C_out / C_in).
-    The first weights have standard deviation 1/sqrt(fan_in) for any fan_out.  Features are then of order one, because
+    sqrt(fan_in fan_out) and lr ~ 1/fan_in.  A bias has fan_in = 1.  A convolution sums over K K positions, so |W| = s K
+    (sqrt(C_in) + sqrt(C_out)).  Its fan_in is K K C_in, but |W| must be of order sqrt(C_out / C_in).
+    Input weights have standard deviation 1/sqrt(fan_in) for any fan_out.  Features are then of order one, because
     inputs are not aligned with these weights.  A factor sqrt(fan_out / fan_in) < 1 would make features small.
     For fan_in = d, n, n and fan_out = n, n, 1, the standard deviations are 1/sqrt(d), 1/sqrt(n), 1/n and the rates n/d,
     1, 1/n, as in the table for linear networks in Pleiss's lecture 11.
@@ -183,7 +183,7 @@ class SpectralMuP(Parametrization):
     [(0.25, 25.0, 0.0625), (0.05, 1.0, 0.0025), (0.0025, 0.0025, 0.0025)]
 
     base_width : the width b of hidden layers (channels, for convolutions) at which scales and rates equal `Standard`'s
-    outside residual branches.  A rate tuned at width b is suitable at every width (Yang et al. 2022, `mup`).  Each row
+    outside residual branches.  A rate tuned at width b transfers to larger widths (Yang et al. 2022, `mup`).  Each row
     is divided by the row at width b and multiplied by `Standard`'s.  Raises ValueError unless b is 1, 2, ... or None.
 
     >>> SpectralMuP(base_width=100).row(Role("weight"), 400, 400, sigma=1.0)

@@ -1,6 +1,6 @@
 """Define layers for sequences (L, C).  Images (H, W, C) are treated as sequences of H W positions.
 
-Sequences of unequal length share one array, padded with positions whose channels are all 0.  Activations with
+Sequences of different lengths share one array, padded with positions whose channels are all 0.  Activations with
 phi(0) = 0 keep the padding at 0, and convolutions without a bias do so where their windows cover only padding.
 `GlobalSelfAttention(masked=True)` and `MaskedAvgPool` ignore padding.  Other layers treat padding as data.
 """
@@ -26,7 +26,7 @@ class GlobalSelfAttention(Layer):
         scaling="linear"    G = k k' / d_k, W_q = W_k        constant at infinite width, G = qk_std K(x, x)
         scaling="sqrt"      G = q k' / sqrt(d_k)             random at infinite width; the usual choice
 
-    With "sqrt", an infinite-width kernel exists only if zeta = mn.Identity() and the number of heads also grows.
+    With "sqrt", `analytic` has a kernel only for zeta = mn.Identity(), in the limit of many heads.
 
     channels : the number of channels of y.  heads : h.  key_channels, value_channels : channels per head, by default
     `channels`.  zeta : "softmax" or a pointwise activation.  With mn.Identity(), attention is linear in G.

@@ -22,7 +22,7 @@ class UnsupportedLayer(TypeError):
 class Site:
     """The position of a layer in a network.
 
-    shape : the layer's input shape for one example, ``(d,)`` or ``(H, W, C)``.
+    shape : the layer's input shape for one example, ``(d,)``, ``(L, C)`` or ``(H, W, C)``.
     first : True if no weights precede the layer.  last : True if no weights follow it.
     inputs : True if df/dx is needed, so that the backward sweep continues past the first weights.
     residuals : the number of residual branches in the network or, inside `Branches`, in the branch; 0 if not counted.
@@ -60,7 +60,7 @@ def has_weights(layer: s.Layer) -> bool:
 
 
 def count_residuals(layer: s.Layer) -> int:
-    """Count the residual branches of the layer and of the layers inside it, without those inside `Branches`."""
+    """Count the residual branches of the layer and of the layers inside it, excluding those inside `Branches`."""
     inside = () if isinstance(layer, s.Branches) else layer.inside
     return isinstance(layer, s.Residual) + sum(map(count_residuals, inside))
 

@@ -45,8 +45,8 @@ class Product(Branches):
     At infinite width, K = K_1 * K_2 and Theta = Theta_1 * K_2 + K_1 * Theta_2 for k = 2 independent branches.  For
     independence, all branches except one must pass their whole input through separate weights, as in
     Sequential(Dense(64), ReLU()).  In all branches but one, features must have equal variances, which excludes Concat
-    and flattened pixels.  Weights must precede the next activation, because products of Gaussians are not Gaussian.
-    Given an input shape, `out_shape` raises ValueError if the branches have different output shapes.
+    and flattened pixels.  An activation can follow only after further weights, because products of Gaussians are not
+    Gaussian.  Given an input shape, `out_shape` raises ValueError if the branches have different output shapes.
 
     >>> from minintk.spec import Dense, Sequential, Sigmoid
     >>> gate = Product(Dense(64), Sequential(Dense(64), Sigmoid()))
@@ -57,8 +57,8 @@ class Concat(Branches):
     """y = (b_1(x), ..., b_k(x)), concatenated along the last axis (features, or channels).
 
     At infinite width with fixed n_i / n, K = sum_i n_i / n K_i for branches of n_i features, n in total.  Theta obeys
-    the same formula.  Weights must precede the next activation, because features of different branches can differ in
-    variance.  Given an input shape, `out_shape` raises ValueError if axes other than the last differ.
+    the same formula.  An activation can follow only after further weights, because features of different branches can
+    differ in variance.  Given an input shape, `out_shape` raises ValueError if axes other than the last differ.
 
     >>> from minintk.spec import Dense
     >>> from minintk.spec.shapes import out_shape

@@ -13,7 +13,7 @@ SMALLEST_SILENT_GAIN = 1e-4
 
 
 def variance_gain(layer: s.Layer) -> float:
-    """Return the factor by which the layers scale the variance, or nan for biases and layers not named below.
+    """Return the factor by which a layer scales the variance, or nan if it has a bias or is not listed below.
 
     Factors: w_std^2 for weights; E phi(z)^2, z ~ N(0, 1), for ReLU, LeakyReLU, Abs, Identity; 1 for Flatten, pooling.
 
@@ -31,7 +31,7 @@ def variance_gain(layer: s.Layer) -> float:
 
 
 def warn_if_nothing_arrives(spec: s.Layer, parametrization: Parametrization) -> None:
-    """Issue a RuntimeWarning if the initial outputs are near zero.  Only NTK and Standard networks are checked."""
+    """Issue a RuntimeWarning if the outputs' initial variance is low.  Only NTK and Standard networks are checked."""
     gain = variance_gain(spec) if isinstance(parametrization, (NTK, Standard)) else 1.0
     if gain < SMALLEST_SILENT_GAIN:
         warnings.warn(

@@ -37,7 +37,7 @@ class Axis:
 
     @property
     def inside(self) -> list[int]:
-        """Return each window's number of pixels inside the image, which is `kernel` if the padding is circular."""
+        """Return, for each window, the number of pixels inside the image (`kernel` if the padding is circular)."""
         starts = range(-self.before, self.stride * self.out - self.before, self.stride)
         ends = ((max(p, 0), min(p + self.kernel, self.size)) for p in starts)
         return [self.kernel if self.circular else max(0, end - start) for start, end in ends]
@@ -48,7 +48,7 @@ class Axis:
 
     @property
     def copies(self) -> list[tuple[slice, slice]]:
-        """Return pairs of slices (padded axis, image), one for the image and one for each circular repetition."""
+        """Return pairs of slices (padded axis, image): one for the image and one for each circular repetition."""
         before, after = (-(-self.before // self.size), -(-self.after // self.size)) if self.circular else (0, 0)
         found = []
         for start in range(self.before - before * self.size, self.before + after * self.size + 1, self.size):

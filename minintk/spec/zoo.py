@@ -57,7 +57,7 @@ def lenet5(width: int = 1, outputs: int = 10, *, padding: int = 2) -> Sequential
 
     Inputs are 28 x 28 x 1 images (padding 2, MNIST) or 32 x 32 x 3 images (padding 0, CIFAR-10).  The usual
     parametrization is `mn.PyTorch()`.  At w = `width` = 1, P = 61,706 for MNIST (all channels connected) and 62,006 for
-    CIFAR-10, as in PyTorch's tutorial.  Samarin et al. 2022 state "about 60k" and scale all channels and features by w.
+    CIFAR-10, as in PyTorch's tutorial.  Samarin et al. 2022 state "about 60k" and multiply all widths by w.
 
     >>> import minintk as mn
     >>> mn.Network(lenet5(), (28, 28, 1)).size
@@ -93,8 +93,8 @@ def _lenet(channels: Sequence[int], features: Sequence[int], padding: int) -> Se
 def alexnet(width: int = 1, outputs: int = 1000) -> Sequential:
     """Return the single-column AlexNet of Krizhevsky 2014 as in torchvision, without dropout, for 224 x 224 x 3 images.
 
-    `width` multiplies all hidden channels and features.  Samarin et al. 2022 use C = 10 and widths 1 to 4.  The usual
-    parametrization is `mn.PyTorch()`.  P = 61,100,840 for width 1 and 1000 outputs, as in torchvision's documentation.
+    `width` multiplies the numbers of hidden channels and features.  Samarin et al. 2022 use C = 10 and widths 1 to 4.
+    The usual parametrization is `mn.PyTorch()`.  P = 61,100,840 for width 1 and 1000 outputs, as torchvision documents.
 
     >>> import minintk as mn
     >>> mn.Network(alexnet(), (224, 224, 3)).size

@@ -16,7 +16,7 @@ class Shift:
     """Shift each image by a random (dy, dx), uniform on {-pixels, ..., pixels}^2, and fill the gaps with `fill`.
 
     x : (N, H, W, C).  fill : the value of the background, e.g. 0 for images that were not standardised.
-    Samarin et al. 2022 shift the images of MNIST by up to 7 pixels, a quarter of the images' width.
+    Samarin et al. 2022 shift MNIST images by up to 7 pixels, a quarter of their width.
 
     >>> x = np.arange(1.0, 10.0).reshape(1, 3, 3, 1)
     >>> Shift(1)(x, np.array([[1, -1]]))[0, :, :, 0]
@@ -82,7 +82,7 @@ class Batches:
         self._draws: Array | None = None
 
     def state(self, step: int) -> dict[str, Any] | None:
-        """Return the generator's state before the epoch of the step `step` is drawn, or None if nothing is random."""
+        """Return the generator's state before the epoch of step `step` is drawn, or None if nothing is random."""
         if self.rng is None:
             return None
         return dict(self.rng.bit_generator.state) if step % self.per_epoch == 0 else self._epoch

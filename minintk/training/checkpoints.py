@@ -1,4 +1,4 @@
-"""Save the state of a run in one file.  If the process is killed while it saves, the previous file remains.
+"""Save the state of a run in one file.  If the process is killed while saving, the previous file remains.
 
 The file is a .npz without pickled objects.  It contains the state's arrays, and a JSON text with step, rng and `about`.
 
@@ -139,7 +139,7 @@ def load(path: str | os.PathLike[str], like: Array | None = None) -> tuple[State
 
 
 def _state(arrays: dict[str, np.ndarray[Any, Any]], step: Any, rng: Any) -> State:
-    """Return the state from a file's arrays, step and rng.  Raise ValueError for contents that no run saves."""
+    """Return the state from a file's arrays, step and rng.  Raise ValueError for contents that no run can save."""
     theta, memory = arrays.pop("theta"), arrays.pop("memory", None)
     for name, a in (("theta", theta), ("memory", theta if memory is None else memory)):
         if a.dtype not in (np.float32, np.float64) or a.dtype != theta.dtype:

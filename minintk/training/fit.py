@@ -66,14 +66,14 @@ def fit(
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = False,
 ) -> Run:
-    """Train a model and return a `Run`.  The arguments are those of `train` without params and resume, and these:
+    """Train a model and return a `Run`.  The arguments are those of `train`, except params and resume, and also:
 
     steps, epochs : the length of the run.  Pass exactly one of them.  An epoch has floor(N / batch_size) steps.
-    every : number of steps between rows of the history, by default one epoch, or 1/100 of a run on full batches.
+    every : number of steps between rows of the history, by default one epoch or, on full batches, 1/100 of the run.
     test : held-out (x, y), evaluated for every row, after BatchNorm is calibrated on up to 1000 training examples.
     checkpoint : a folder (see docs/long-runs.md) for ``checkpoint.npz`` and ``history.json``, written with
-        every row and on Ctrl-C.  If the folder contains a checkpoint of this run, training resumes, bit-identical to an
-        uninterrupted run with the same machine, libraries and number of threads.  More steps extend the run.
+        every row and on Ctrl-C.  If the folder contains a checkpoint of this run, training resumes, with the same bits
+        as an uninterrupted run (same machine, libraries and number of threads).  More steps or epochs extend it.
     progress : if True, print a line for each row, and the remaining time, to stderr.
 
     Before the first step, raises ValueError if the checkpoint is damaged or is from a run with another model, theta,
@@ -155,7 +155,7 @@ def _train_to(
 
 
 class _Folder:
-    """The folder of a run's checkpoint and history.  claim : locks the folder.  identity : the run's fingerprint."""
+    """The folder of a run's checkpoint and history.  claim : its lock.  identity : the run's fingerprint."""
 
     def __init__(self, path: str | os.PathLike[str], identity: dict[str, str]) -> None:
         self.path, self.identity = made_folder(path, "checkpoint="), identity
@@ -175,7 +175,7 @@ class _Folder:
         return state, about
 
     def save(self, run: Descent, record: _Record) -> None:
-        """Write the history and checkpoint.  If theta is not finite, raise FloatingPointError and keep old files."""
+        """Write the history and checkpoint.  If theta is not finite, raise FloatingPointError and keep both files."""
         xp = array_namespace(run.theta)
         if not bool(xp.isfinite(xp.sum(run.theta))):  # the next loss would show this only after the file is overwritten
             raise FloatingPointError(f"training diverged: theta is no longer finite at step {run.step}")
@@ -203,7 +203,7 @@ def evaluate(
     """Return {"loss": L, "accuracy": fraction of correct predictions}, with lists of E values for an ensemble.
 
     The predicted class is the index of the largest output, or the sign of a single output.  "accuracy" is omitted
-    unless all rows of y are classes (one-hot, or -1 or 1).  batch_size : the number of examples evaluated at a time.
+    unless all rows of y encode classes (one-hot, or -1 or 1).  batch_size : the number of examples evaluated at a time.
     Raises ValueError if BatchNorm is not calibrated or masks are active, and the exceptions of `model(theta, x)`.
 
     >>> import minintk as mn

@@ -55,7 +55,7 @@ def flow(
     least 1) without replacement.  All members use the same batches.  If dt < T, then b = 1 and the temperature is dt.
     by : `Steps(low, high)` or `Solver(rtol, atol)`.  lr_scales : as for `train`; theta' = -S grad L with scales S.
     resume : the state of a moment of the same flow, with the same `times`.  The flow restores the state of `rng`, and
-    yields that moment and all later ones with the same bits as before.  `minintk.training.checkpoints` saves states.
+    yields that moment and all later ones, with the same bits as before.  `minintk.training.checkpoints` saves states.
 
     Raises ValueError or TypeError for invalid arguments, and FloatingPointError if the loss is not finite or every
     step size is rejected.

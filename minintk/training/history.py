@@ -15,12 +15,12 @@ from minintk.files.writing import write_atomically
 
 @dataclass(repr=False)
 class History:
-    """The table of a run, with columns step, epoch, t, lr, seconds, loss, accuracy, test_loss and test_accuracy.
+    """A table of a run, with columns step, epoch, t, lr, seconds, loss, accuracy, test_loss and test_accuracy.
 
     loss, accuracy : means over the batches since the previous row.  Each batch is evaluated before the parameters are
     updated with it.  test_... : values on the held-out set after `step` steps.  For an ensemble, losses and accuracies
-    are lists of E values.  Accuracies are omitted if the targets are not classes.  t : as in `Snapshot`.  lr : the rate
-    of the latest step.  seconds : running time.  Raises ValueError unless all steps are integers.
+    are lists of E values.  Accuracies are omitted if the targets are not classes.  t : as in `Snapshot`.  lr : the
+    learning rate of the latest step.  seconds : running time.  Raises ValueError unless all steps are integers.
 
     >>> history = History([{"step": 1, "loss": 0.5}, {"step": 2, "loss": 0.25, "test_loss": 0.5}])
     >>> history["loss"], history["test_loss"]

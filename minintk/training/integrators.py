@@ -57,8 +57,8 @@ class Steps:
 class Solver:
     """SciPy's adaptive Runge-Kutta solvers with a given accuracy, for smooth losses on full batches.
 
-    rtol, atol : the errors of a step, each divided by atol + rtol |value|, have a root mean square below 1.  States are
-    copied to the host in float64.  For tau = t/mu, stability limits dt to about 6 t/mu; use `Steps`.
+    rtol, atol : the estimated errors of a step, each divided by atol + rtol |value|, have a root mean square below 1.
+    States are copied to the host in float64.  For tau = t/mu, stability limits dt to about 6 t/mu; use `Steps` instead.
     """
 
     rtol: float = 1e-8
@@ -188,8 +188,8 @@ TRAVELLED = 0.1
 class SteppedFlow:
     """A flow in progress, integrated by `Steps`.
 
-    dt : the next step's length, unless a reported time comes first.  path : () or (E,), the sum over steps of each
-    network's largest output change.  h, b : length and batch size of the last step.  seen : examples since `_look` ran.
+    dt : the next step's length, unless a reported time comes first.  path : () or (E,), each network's largest output
+    change, summed over steps.  h, b : length and batch size of the last step.  seen : examples used since `_look`.
     """
 
     def __init__(self, system: System, s: Array, y: Array, settings: FlowSettings, by: Steps) -> None:

@@ -1,4 +1,4 @@
-"""Run gradient descent with a frozen kernel in discrete steps, with any loss, momentum, schedules and mini-batches.
+"""Run discrete gradient descent with a frozen kernel, and with any loss, momentum, schedule and batch size.
 
 If a linearised network f = f_0 + J (theta - theta_0) is trained by SGD with learning-rate scales S, then theta =
 theta_0 + S J' a at every step, for some coefficients `a`.  Hence f = f_0 + K a with K = J S J'.  The scaled gradient is
@@ -72,7 +72,7 @@ def kernel_descent(
 
 
 def check_frozen(kernel: Array, f0: Array, y: Array) -> tuple[int, bool]:
-    """Return N, and True if the kernel couples outputs.  Raise an error unless the kernel, f0 and y are compatible."""
+    """Return N and whether the kernel couples outputs.  Raise an error unless the kernel, f0 and y are compatible."""
     array_namespace(kernel, f0, y)
     for name, a in (("kernel", kernel), ("f0", f0)):
         check_floating(name, a)
@@ -91,7 +91,7 @@ def check_frozen(kernel: Array, f0: Array, y: Array) -> tuple[int, bool]:
 
 
 def product(K: Array, u: Array, full: bool) -> Array:
-    """Return K u : (..., M, C) for K : ([E], M, N), or if `full` ([E], M, C, N, C), and u : (..., N, C)."""
+    """Return K u : (..., M, C) for u : (..., N, C) and K : ([E], M, N), or ([E], M, C, N, C) if `full`."""
     if not full:
         return K @ u
     M, C, N, _ = K.shape[-4:]
@@ -135,7 +135,7 @@ class FromKernel(Model):
 
 
 class InCoefficients(Jacobian):
-    """The Jacobian df/da on the rows `at`: J v = K v.  Its adjoint under the inner product v' K w is J' u = u."""
+    """The Jacobian df/da on the rows `at`: J v = K[at] v.  For the inner product v' K w, J' u is u on these rows."""
 
     def __init__(self, model: FromKernel, theta: Array, x: Array) -> None:
         self.model, self.size, self.like = model, model.size, theta

@@ -50,7 +50,7 @@ class Loss(ABC):
 
 
 def check_not_classes(y: Array, outputs: tuple[int, int]) -> None:
-    """Raise TypeError if y contains class numbers or class names instead of columns.  outputs : (N, C).
+    """Raise TypeError if y contains class numbers or class names instead of one column per class.  outputs : (N, C).
 
     >>> import numpy as np
     >>> check_not_classes(np.array([0, 2, 1]), (3, 3))
@@ -81,7 +81,7 @@ def check_targets(loss: Any, y: Array, outputs: tuple[int, int], like: Array) ->
 
 
 def check_problem(model: Model, theta: Array, x: Array, y: Array, loss: Any) -> None:
-    """Raise TypeError or ValueError unless model, theta, N >= 1 examples, their targets and the loss are compatible."""
+    """Raise TypeError or ValueError unless the arguments are compatible and there is at least one example."""
     check_model(model)
     model.check(theta, x)
     if x.shape[0] == 0:
@@ -95,7 +95,7 @@ def _fitting(f: Array, y: Array) -> Any:
     """Check f : ([E], N, C) and y : (N, C) before a loss is computed, and return their array namespace.
 
     Raises TypeError unless both are unmasked float32 or float64 arrays, because uint8 overflows and float16 is
-    imprecise.  Raises ValueError if their (N, C) differ, because f and y could broadcast silently, or if N = 0.
+    imprecise.  Raises ValueError if N = 0, or if their (N, C) differ, because f and y would broadcast silently.
     """
     check_floating("f", f)
     check_floating("y", y)

@@ -30,7 +30,7 @@ from minintk.validate import number, real
 
 @dataclass(frozen=True)
 class Optimizer(ABC):
-    """Base class of optimisers.  To define an optimiser, write a frozen dataclass with `step` (and `init`).
+    """Base class of optimisers.  To define an optimiser, write a frozen dataclass that defines `step` (and `init`).
 
     lr : the learning rate, a number or a schedule.
     rule : "sgd", "adam" or "none", which selects the learning-rate scales of the parametrization.
@@ -76,13 +76,13 @@ class Optimizer(ABC):
 
     @property
     def k(self) -> int:
-        """Return the number of the step, k = 1, 2, ...  Raise TypeError if `at` has not set k."""
+        """Return the step number k = 1, 2, ...  Raise TypeError if `at` has not set k."""
         if not self._k:
             raise TypeError(f"the number k of {self!r} depends on the step: optimizer.at(step).step(...)")
         return self._k
 
     def at(self, step: int) -> Self:
-        """Return the optimiser for the step `step` = 0, 1, ...  Its learning rate is a number, and k = step + 1."""
+        """Return the optimiser for step `step` = 0, 1, ...  Its learning rate is a number, and k = step + 1."""
         return _changed(self, lr=rate(self.lr, step), _k=step + 1)
 
     def t(self, steps: int) -> float:
@@ -134,7 +134,7 @@ class SGD(Optimizer):
 
     lr : a number, or a schedule (`minintk.training.schedules`).  The batch size is an argument of `train`.
     towards : theta_0, (P,) or (E, P).  If given, u = theta - theta_0, else u = theta (Samarin et al. 2022, eq. (2)).
-        For a `Linearized` model and mn.mse, full-batch descent towards theta_0 converges to the solution of
+        For a `Linearized` model and mn.mse, full-batch descent with decay towards theta_0 converges to the solution of
         `solve_gram` with ridge = N weight_decay.  With mn.sum_of_squares, the ridge is half as large.
 
     Raises ValueError if lr <= 0, weight_decay < 0, lr weight_decay >= 1 or momentum is not in [0, 1).
@@ -264,7 +264,7 @@ def _changed(optimizer: Any, **values: Any) -> Any:
 
 
 def _in_pieces(work: Callable[[slice], None], theta: Array) -> None:
-    """Call work(at) on pieces of the last axis that fit into a core's cache, on several cores if the axis is long."""
+    """Call work(at) on slices of the last axis that fit into a core's cache, in parallel if the axis is long."""
     if theta.size <= THRESHOLDS.vector_piece:
         return work(slice(None))
 

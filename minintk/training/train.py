@@ -35,7 +35,7 @@ GROWN = 1000.0
 
 @dataclass(frozen=True, eq=False, repr=False)
 class State:
-    """The state of training before step `step`.  A run resumed from it gives the same bits as an uninterrupted run.
+    """The state of training before step `step`.  A run resumed from it has the same bits as an uninterrupted run.
 
     theta : ([E], P).  memory : see `Optimizer.init`.  anchors : `Model.anchors`.
     rng : the state of the generator at the start of the current epoch (in a flow, before the next step).
@@ -98,11 +98,11 @@ def train(
     """Train a model, and yield a snapshot at step 0, then every `every` steps, and at the last step.
 
     theta : (P,) or (E, P), which is not modified.  x : (N, *input_shape), y : (N, C).  x and y are read during
-    the run and not copied, as they can be large or a `numpy.memmap`.  Do not change x and y until the run is over.
+    the run and not copied, as they can be large or a `numpy.memmap`.  Do not change x or y until the run is over.
     batch_size : the number of examples per step, N by default.  `rng` shuffles the examples for every epoch.  An epoch
     has floor(N / batch_size) steps, and omits the last N mod batch_size examples of the shuffled order.
     lr_scales : {tensor name: scale}, which replaces the parametrization's scales of these tensors.  0 freezes a tensor.
-    params : the trained parameters, as for `ntk`.  augment : `Shift(7)` shifts every image at random by up to 7 pixels.
+    params : the trained parameters, as for `ntk`.  augment : random shifts, by up to 7 pixels for `Shift(7)`.
     resume : the state of a snapshot of the same run.  `rng` is restored, and later snapshots have the same bits as
     those of an uninterrupted run.  `minintk.training.checkpoints` saves states.  `fit` saves and resumes automatically.
 
@@ -293,7 +293,7 @@ def warn_if_unstable(run: Descent, stacklevel: int = 3) -> None:
     """Warn if a squared loss cannot converge at the initial learning rate, given the tangent kernel at the start.
 
     Full-batch descent diverges for lr > reach N / (c lambda_max).  lambda_max is the largest eigenvalue of J S J',
-    `reach` is 2 (1 + momentum) for heavy ball, c is the loss's curvature (1 for mn.mse).  In a direction in which the
+    `reach` is 2 (1 + momentum) for heavy ball, and c is `loss.curvature` (1 for mn.mse).  In a direction in which the
     curvature has mean lambda, and variance lambda s over batches of b examples, descent is stable in mean square up to
 
         1 / lr = c (lambda / reach + s / (2 (1 - momentum))),    s = (k - lambda) (1/b - 1/N),    k = mean |J_n|^2
@@ -319,7 +319,7 @@ def warn_if_unstable(run: Descent, stacklevel: int = 3) -> None:
 
 
 def _inverse_rate(run: Descent, reach: float, clear: float) -> float:
-    """Return the largest 1 / (c lr) in `warn_if_unstable` over members and lambda; approximate if below `clear`."""
+    """Return the largest 1 / (c lr) of `warn_if_unstable` over members and lambda, less accurately if below `clear`."""
     b, N, m = run.batches.size, run.batches.x.shape[0], float(getattr(run.optimizer, "momentum", 0.0))
     x = run.batches.x if b == N else run.batches.x[to_library(np.arange(b) * N // b, array_namespace(run.theta))]
 

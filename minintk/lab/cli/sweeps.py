@@ -68,7 +68,7 @@ def _written(found: Any, args: Namespace, name: str) -> int:
 
 
 def _plain(thing: Any) -> Any:
-    """Convert an array to a list or an object to its fields, for JSON.  The bootstrap draws of a fit are omitted."""
+    """Convert an array to a list, or an object to a dict, for JSON.  The bootstrap draws of a fit are omitted."""
     if hasattr(thing, "tolist"):
         return thing.tolist()
     return {name: value for name, value in vars(thing).items() if name != "draws"}

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def console(width: int) -> Any:
-    """Return a console that prints colours to stdout, and, if stdout is not a terminal, lines of this width."""
+    """Return a console that prints to stdout, with lines of this width if stdout is not a terminal."""
     from rich.console import Console
 
     return Console(highlight=False, width=None if sys.stdout.isatty() else width)

@@ -1,4 +1,4 @@
-"""Run experiments on many networks: checks of width scaling, grids of runs, and the scripts of the papers.
+"""Run experiments on many networks: checks of width scaling, grids of runs, and scripts that reproduce papers.
 
 Reading order:
 

@@ -7,7 +7,7 @@ Networks of increasing width are trained for a few steps.  Two sizes are measure
     |W|     initial spectral norm of a tensor, divided by that of spectral muP with w_std = 1 (see `weight_norms`)
     |dW|    spectral norm of the first step, divided by that of spectral muP and, for gradient descent, by |dL/df|
 
-Each size is fitted as A n^b at width n.  The check passes if b's confidence interval is within `tolerance` of 0 for |h|
+Each size is fitted as A n^b in width n.  The check passes if b's confidence interval is within `tolerance` of 0 for |h|
 and |dh| of every layer, and overlaps this range for every |dW|.  Initial outputs can be of order n^-1/2, so b < 0 is
 accepted for |h| of the outputs.  Features depend on all earlier layers, so |W| and |dW| show which layer is wrong.  |W|
 depends only on the tensor's own initial scale.  If all |W| are correct, or with Adam, the first |dW| depends only on
@@ -138,7 +138,7 @@ class CoordinateCheck:
         return dict.fromkeys(late, "rate") | dict.fromkeys(names, "start") | both  # type: ignore[return-value]
 
     def __getitem__(self, key: tuple[Quantity, str]) -> Scaling:
-        """Return the row for a (quantity, name), as in check["dh", "2"] or check["W", "2.W"]."""
+        """Return the row of (quantity, name), as in check["dh", "2"] or check["W", "2.W"]."""
         rows = {(row.quantity, row.name): row for row in self.rows}
         if key not in rows:
             raise KeyError(f"{key!r}; there are {list(rows)}")
@@ -227,7 +227,7 @@ def coordinate_check(
     parametrization : defaults to `SpectralMuP()` for specs.  optimizer : an optimiser or a function network ->
     optimiser.  seeds : networks per width, at least two.  steps : training steps, each on all of x.
     budget : the largest number of networks per width.  Defaults to `seeds`.  While the verdict is undecided, the number
-    of networks is doubled.  The repeated tests of an exponent have total level 0.05, as in `minintk.grade.exponent`.
+    of networks is doubled.  Repeated tests of an exponent have a total level of 0.05, as in `minintk.grade.exponent`.
     tolerance : the largest acceptable |exponent|.
     rng : generator for the initial weights.  Defaults to numpy.random.default_rng(0).  progress : True to show a bar
     with the remaining time on stderr.

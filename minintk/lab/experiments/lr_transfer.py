@@ -1,6 +1,6 @@
 """Check learning-rate transfer, i.e. that the best learning rate stays the same as the network grows.
 
-Networks of every width, or depth, are trained at every rate from the same initial weights.  At each width, the best
+At each width (or depth), networks are trained at every rate from the same initial weights.  At each width, the best
 rate is the minimum of the parabola in log lr through the lowest mean log loss and its two neighbours.  In Yang et al.
 2022 (tensor programs V), figure 1, the best rate is constant in muP, but not in the standard parametrization.
 """

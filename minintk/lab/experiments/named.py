@@ -75,7 +75,7 @@ ACTIVATIONS: dict[str, tuple[s.Activation, float]] = {
 
 
 def parametrization(name: str, optimizer: str = "sgd") -> Parametrization:
-    """Return a parametrization by name: as in PARAMETRIZATIONS; "mup:N" with base width N; "a/b/c"; or "module:name".
+    """Return a parametrization by name: one of PARAMETRIZATIONS, "mup:N" with base width N, "a/b/c", or "module:name".
 
     Raises ValueError for other names.
 
@@ -146,7 +146,7 @@ def _imported(name: str, wanted: str) -> Any:
 
 
 def data(name: str, flat: bool = False) -> tuple[Dataset, Dataset]:
-    """Return (train, test) images in [0, 1], float32.  name : "digits", "mnist", "cifar10", or a folder with the files.
+    """Return (train, test), float32 images in [0, 1].  name : "digits", "mnist", "cifar10", or a folder with the files.
 
     "digits" : 1,500 and 297 images of the packaged digits, enlarged to 28 x 28 pixels unless `flat`.
     """

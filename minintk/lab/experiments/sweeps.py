@@ -1,9 +1,9 @@
 """Run sweeps over grids.  Results are saved as soon as their call ends, so a killed sweep loses only unfinished calls.
 
-Every run is written atomically to one file in ``store/records``, and is not repeated while this file exists.  Processes
-that use the same store divide the calls among them (see docs/long-runs.md).  Only `grid`, `together` and `batch` decide
-which runs share a call of `work`.  A resumed sweep therefore writes the same ``results.json`` as an uninterrupted one,
-byte for byte (on the same machine, with the same libraries and number of threads).
+Each result is written atomically to its own file in ``store/records``; while this file exists, its run is not repeated.
+Processes that use the same store divide the calls among them (see docs/long-runs.md).  Only `grid`, `together` and
+`batch` decide which runs share a call of `work`.  A resumed sweep therefore writes the same ``results.json`` as an
+uninterrupted one, byte for byte (on the same machine, with the same libraries and number of threads).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Table:
     """The results of a sweep.
 
     grid : {name: values}.  results : one for each grid point, ordered so that the last axis varies fastest.
-    table["error"] has the shape of the grid, followed by the axes of one value.  It is NaN for diverged runs.
+    table["error"] has the shape of the grid, followed by the shape of one value.  It is NaN for diverged runs.
 
     >>> results = [{"loss": float(i)} for i in range(5)] + [{"diverged": "at step 3"}]
     >>> table = Table({"width": (4, 8), "seed": (0, 1, 2)}, results)
