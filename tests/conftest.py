@@ -1,4 +1,4 @@
-"""Configure all tests. Workers use one BLAS thread, open no windows, and draw the same random examples every time."""
+"""Configure all tests. Workers use one BLAS thread, open no windows, and by default draw the same random examples."""
 
 import os
 import signal

@@ -1,7 +1,7 @@
-"""Test that the resident memory of a warm call grows by at most a bound: `memory=`, or the checked need.
+"""Test that resident memory grows in a warm call by at most a bound, such as `memory=` or the need in `check_memory`.
 
 Each case runs in a separate process. First, a small call loads and compiles code, which does not count. Then the test
-reads the peak that the system records during a call. Kernels are computed with the smallest bound that is accepted.
+reads the peak that the system records during a call. Kernels get the smallest `memory` that they accept.
 """
 
 from __future__ import annotations

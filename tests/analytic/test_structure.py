@@ -44,7 +44,7 @@ def expected(kind: str, parts: list[an.Both]) -> tuple[Array, Array]:
 @pytest.mark.parametrize("kind", ["Sum", "Product", "Concat"])
 @pytest.mark.parametrize("b_std", [0.3, 0.0])
 def test_the_formula_on_degenerate_rows(kind: str, b_std: float) -> None:
-    """The diagonal, the kernel of x1 with x2, and kernels after one more layer are accurate to a few eps."""
+    """The diagonal, the kernel of x1 with x2, and kernels after one more layer equal the formula up to rounding."""
     x, before = degenerate(), (dense(8, b_std), mn.Erf())
     branches = (mn.Identity(), dense(8, 0.0), mn.Sequential(dense(8, b_std), mn.ReLU(), dense(8, b_std)))
     parts = [an.kernel(mn.Sequential(*before, one)).both(x) for one in branches]
@@ -59,7 +59,7 @@ def test_the_formula_on_degenerate_rows(kind: str, b_std: float) -> None:
 
 
 def images() -> Array:
-    """Return four images, of which two are equal and two are opposite."""
+    """Return four images, of which two are equal and a third is their negative."""
     x = np.random.default_rng(1).standard_normal((4, 4, 3, 2))
     x[2], x[3] = x[1], -x[1]
     return x
@@ -90,9 +90,9 @@ def test_images_against_all_pairs_of_pixels(name: str, b_std: float, end: mn.spe
 
 @pytest.mark.parametrize("kind", ["Sum", "Product", "Concat"])
 def test_networks_have_these_kernels_on_average(kind: str) -> None:
-    """Branches that start at the inputs are independent, so mean kernels of networks are exact at every width.
+    """Branches that start at the inputs are independent, so networks' mean kernels equal the limit at every width.
 
-    Negative control: the check fails on kernels of another combination of the branches.
+    Negative control: the check fails on the kernels of the sum, or for a sum, on those of the product.
     """
     x = inputs()
     branches: tuple[mn.spec.Layer, ...] = (
@@ -142,7 +142,7 @@ def test_products_on_shared_features_converge_as_one_over_the_width(branches: An
     """The cross terms of Theta, df_1/dw f_2 df_2/dw f_1 for weights w below the product, are of order 1/n.
 
     Fluctuations of K below the product add terms of the same order. Therefore n (E hatTh - Th) is equal at both widths
-    within the errors, and not 0 if `seen`.
+    within the errors and the next order in 1/n, and not 0 if `seen`.
     """
     x, found = inputs(3), []
     for n in (8, 32):
@@ -183,9 +183,9 @@ def test_products_of_features_that_differ_in_variance() -> None:
 
 
 def test_derivatives_in_the_scales() -> None:
-    """Compare the derivatives of sums, products and concatenations with kernels of scaled specs.
+    """Compare derivatives of sums, products and concatenations with finite differences of kernels of scaled specs.
 
-    The finite differences in this test have steps ten times as large as the library's.
+    The finite differences use steps ten times as large as the library's.
     """
     x = inputs()
     for kind in (mn.Sum, mn.Product, mn.Concat):
@@ -235,7 +235,7 @@ def test_masks_on_vectors() -> None:
 
 
 def test_a_second_array_has_masks_of_its_own() -> None:
-    """For two draws of masks, E f(x) f(x2) is k(x, x2), even if x2 is x. The check fails on k(x) (for one draw)."""
+    """For two draws of masks, E f(x) f(x2) is k(x, x2), even if x2 is x. k(x), for one draw, fails the check."""
     x, end = inputs(3), mn.Dense(4, w_std=1.3, b_std=0.2)
     spec = mn.Sequential(mn.Dense(6, b_std=0.4), mn.ReLU(), mn.Dropout(0.4), end)
     k, net, rng, drawn = an.kernel(spec), mn.Network(spec, (3,)), np.random.default_rng(0), []

@@ -40,7 +40,7 @@ def angle_error(delta: float, K: Array) -> Array:
     """Return a bound on the error of arccos c if c = K / sqrt(q q') is replaced by c' with |c - c'| = delta.
 
     The error is 0 on the diagonal, where c is 1. In the worst case, at c = 1, |arccos c - arccos c'| <=
-    (pi/2) sqrt(2 |c - c'|). Away from c = 1, the error is |c - c'| / sin a, where a = arccos c. A factor of 5 covers
+    (pi/2) sqrt(2 |c - c'|). Away from c = 1, the error is about |c - c'| / sin a, a = arccos c. A factor of 5 covers
     the range where the two bounds are similar.
     """
     norm = np.sqrt(np.outer(K.diagonal(), K.diagonal()))
@@ -57,7 +57,7 @@ def bounds(spec: mn.Sequential, x: Array) -> tuple[Array, Array]:
     delta : error of the correlation. A dual adds a rounding error, which for erf is multiplied by less than 1 + 2q, in
         arcsin and in (1 + 2q)(1 + 2q') - 4 K^2. A dual multiplies earlier errors by at most q E phi'^2 / E phi^2 <
         sqrt(1 + 2q), or by 1 for ReLU.
-    tau : error of Theta. For ReLU, tau is the angle's error divided by pi. For erf, tau is delta (1 + 2q).
+    tau : error of Theta. ReLU adds the angle's error divided by pi, and erf adds delta (1 + 2q).
     """
     layers = textbook.chain(spec)
     delta, tau = EPS * (x.shape[1] + ROUNDINGS), np.zeros((len(x), len(x)))
@@ -76,8 +76,8 @@ def bounds(spec: mn.Sequential, x: Array) -> tuple[Array, Array]:
 def check(spec: mn.Sequential, x: Array, within: Any, scales: mn.Sequential | None = None) -> None:
     """Check that K and Theta equal the engine's within bounds relative to sqrt(k(x, x) k(x', x')).
 
-    k is the kernel of `scales`, by default of `spec`. The engine rounds too, so the bounds are doubled. The engine's
-    Theta of black, pooled images is TINY instead of 0, or 1e-17 beside other images.
+    k is the kernel of `scales`, by default of `spec`. The engine rounds too, so the bounds are doubled. For black,
+    pooled images, the engine's Theta is at most TINY instead of 0, or about 1e-17 beside other images.
     """
     both, diagonals = an.kernel(spec).both(x), an.kernel(scales or spec).diag(x)
     for name, mine, engine, d, bound in zip(("K", "Theta"), textbook.nngp_and_ntk(spec, x), both, diagonals, within):
@@ -144,7 +144,7 @@ def test_float32_stays_float32() -> None:
 
 
 def window(draw: st.DrawFn, shape: tuple[int, ...], make: Callable[..., mn.spec.Layer]) -> mn.spec.Layer | None:
-    """Draw a convolution or pooling with random window, stride and padding. Return None if the layer does not fit."""
+    """Draw a convolution or pooling with a random window, stride and padding, or return None if it does not fit."""
     size = st.integers(1, 4)
     layer = make(
         draw(st.tuples(size, size)),
@@ -160,7 +160,7 @@ def window(draw: st.DrawFn, shape: tuple[int, ...], make: Callable[..., mn.spec.
 
 @st.composite
 def image_chains(draw: st.DrawFn, shape: tuple[int, ...] = (3, 4, 3)) -> mn.Sequential:
-    """Draw convolutions, activations, and poolings after some ReLUs. The output is flattened, pooled or an image."""
+    """Draw convolutions with activations, and some poolings after ReLU. The output is flattened, pooled or an image."""
     layers: list[mn.spec.Layer] = []
     for _ in range(draw(st.integers(1, 2))):
         scales = draw(weights())
@@ -179,10 +179,10 @@ ERF_SPREAD = 10.0
 
 
 def image_bounds(spec: mn.Sequential) -> tuple[float, float]:
-    """Return `bounds` for the largest angle errors, pi/2 sqrt(2 delta), and sums over windows of up to 16 pixels.
+    """Return error bounds as in `bounds`, with the largest angle error and with windows of up to 16 pixels.
 
-    After ReLU, all covariances are positive, so the variance of a mean over k pixels is at least 1/k of the pixels'
-    variance. Pooling therefore multiplies relative errors by at most k.
+    The largest angle error is pi/2 sqrt(2 delta). After ReLU, no covariance is negative, so the variance of a mean over
+    k pixels is at least 1/k of their mean variance. Pooling therefore multiplies relative errors by at most k.
     """
     delta, tau = EPS * (3 + ROUNDINGS), 0.0
     for layer in textbook.chain(spec):
@@ -304,7 +304,7 @@ def test_a_wrong_formula_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 def hard_rows(seed: int) -> Array:
-    """Return rows x, x again, -x, 3 x, and rows at angles of 1e-7, 1e-8 and 1e-9."""
+    """Return four rows x, their copies, -x and 3 x, and rows at angles of 1e-7, 1e-8 and 1e-9 to x."""
     x, side = np.random.default_rng(seed).normal(size=(2, 4, 6))
     side -= x * ((side * x).sum(1) / (x * x).sum(1))[:, None]
     side *= (np.linalg.norm(x, axis=1) / np.linalg.norm(side, axis=1))[:, None]
@@ -343,9 +343,9 @@ def problem(seed: int = 0) -> tuple[Array, Array, Array, Array, Array]:
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.3, 7.0, 1e4, np.inf]))
 def test_gradient_flow_is_the_engines(seed: int, t: float) -> None:
-    """Outputs equal the engine's up to EPS times the condition number.
+    """Outputs agree with the engine's to within a multiple of EPS times the condition number.
 
-    Errors of single eigenvectors are EPS divided by relative gaps.
+    Single eigenvectors may be less accurate: their errors are of order EPS divided by the relative gaps.
     """
     Theta, Theta_test, y, f0, f0_test = problem(seed)
     flow = an.gradient_flow(Theta, y)

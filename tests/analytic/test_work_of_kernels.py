@@ -1,4 +1,4 @@
-"""Count the work of infinite-width kernels, because a fallback from a fast path is correct but ten times slower."""
+"""Count the work of infinite-width kernels: a fallback from a fast path is correct but can be ten times slower."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def fully_connected(phi: mn.spec.Layer) -> mn.Sequential:
 
 
 def again(x: Array, spec: mn.Sequential) -> tuple[int, int]:
-    """Count the pairs that are restarted one by one, and the tiles that are computed in float64 as a whole."""
+    """Return the numbers of pairs that are restarted one by one and of tiles computed in float64 as a whole."""
     with (
         counted(vectors.VectorEngine, "restart", lambda self, places, block: places[0].shape[0]) as pairs,
         counted(
@@ -139,7 +139,7 @@ def test_rows_of_one_norm_share_the_coefficients_of_a_quadrature() -> None:
 
 
 def test_vectors_of_a_quadrature_are_short() -> None:
-    """A few principal axes represent the distances between curves phi(s z), whereas a series has a hundred terms."""
+    """A few principal axes represent the distances between curves phi(s z), where a series needs a hundred terms."""
     s = np.linspace(0.5, 3, 50)
     found = quadrature.mismatch(lambda xp, x: np.tanh(x), lambda xp, q: quadrature.mean_square(np.tanh, np.sqrt(q)), s)
     assert found is not None
@@ -164,7 +164,7 @@ X = np.random.default_rng(0).normal(size=(5, 8, 8, 2))
 
 @pytest.mark.parametrize("phi", [mn.ReLU(), mn.Erf(), mn.GELU(), mn.LayerNorm()], ids=lambda phi: type(phi).__name__)
 def test_an_image_in_strips_is_the_image(phi: mn.spec.Layer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Images that activations process in strips, each with its own coefficients, have the kernels of whole images."""
+    """Kernels are unchanged up to rounding if activations process images in strips with their own coefficients."""
     kernel = an.kernel(convolutional(phi))
     x, strips = X[:, :5, :5], []
     want = kernel.both(x[:3], x[3:])
@@ -187,7 +187,7 @@ def test_an_activation_works_on_strips_that_stay_in_cache() -> None:
 
 @pytest.mark.parametrize(("how", "long"), [({}, True), ({"padding": "circular"}, False)], ids=["zeros", "circular"])
 def test_windows_are_long_sums_where_they_can_be(how: Any, long: bool) -> None:
-    """Window sums add contiguous values. Windows that wrap use another path."""
+    """Window sums add contiguous values. Windows that wrap around use another path."""
     with counted(window_sums, "joint_sum") as sums:
         an.kernel(convolutional(mn.ReLU(), **how)).both(X)
     assert bool(sums) != long
@@ -197,7 +197,7 @@ def test_windows_are_long_sums_where_they_can_be(how: Any, long: bool) -> None:
 def test_each_pair_of_images_is_followed_once(phi: mn.spec.Layer, selves: int) -> None:
     """Only half of the symmetric matrix is computed.
 
-    If an activation follows a pooling, the kernel of each image with itself is computed once more, beforehand.
+    If an activation follows a pooling, the kernel of each image with itself is also computed beforehand.
     """
     net = mn.Sequential(mn.Conv2d(4, 3, b_std=0.1), mn.AvgPool(2), mn.Conv2d(4, 3), phi, mn.GlobalAvgPool())
     with counted(
@@ -240,7 +240,7 @@ def test_short_sequences_go_through_the_layers_hundreds_of_pairs_at_a_time() -> 
 def test_windows_inside_the_image_have_no_shares(pool: mn.spec.Layer, shares: bool) -> None:
     """Weights of windows inside the image sum to 1 up to rounding.
 
-    Therefore no pass over the field corrects for outside pixels.
+    These windows need no pass over the field to correct for pixels outside the image.
     """
     step = an.kernel(mn.Sequential(mn.Conv2d(4, 3), pool, mn.Flatten()))._program((8, 8, 2))[1]
     plan = image_plan.plan_images((step,), Examples(X))

@@ -41,7 +41,7 @@ def test_an_attempt_gets_nothing(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in ALL if name not in LIMITED])
 def test_the_kernels_part_alone_stops_it_and_nothing_does_without(name: str) -> None:
-    """With only the operating system's isolation, each attack fails. Without any, it succeeds (OF_ROOT: as root)."""
+    """With only the operating system's isolation, attacks fail. Without it, they succeed, some of them only as root."""
     assert attacks.attempt(name, ALL[name], "kernel") == ""
     if name not in OF_ROOT or os.geteuid() == 0:
         assert attacks.attempt(name, ALL[name], "none") != ""

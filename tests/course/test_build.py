@@ -80,7 +80,7 @@ def test_a_students_folder_holds_no_solution(tmp_path: Path, capsys: pytest.Capt
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_points_and_hours_on_the_pages_are_those_of_the_course(folder: Path) -> None:
-    """The rubric lists the points of all exercises. A table in the handout lists all but the measurement."""
+    """The rubric lists the points of all exercises. The handout's table, if any, omits the measurement."""
     worth = {exercise.name: exercise.points for exercise in load(folder).exercises}
     row = re.compile(r"^\| ([^|(]+?)(?: \(hidden\))? \| ([\d.]+) \|", re.MULTILINE)
     rubric, handout = ((folder / page).read_text(encoding="utf-8") for page in ("rubric.md", "handout.md"))

@@ -59,7 +59,7 @@ def test_a_class_becomes_one_table(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_a_class_is_graded_in_the_variants_it_was_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Building and grading reject variants of a kind that was not handed out: correct answers would lose points."""
+    """Building and grading reject variants of a kind not handed out, with which correct answers would lose points."""
     secret, names = tmp_path / "secret.txt", tmp_path / "names.txt"
     secret.write_text("a secret")
     names.write_text("ada")

@@ -39,7 +39,7 @@ def graded(folder: Path, text: str, seed: str) -> Grade:
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in ("hw1", "hw3") else pytest.mark.slow) for n in SAME])
 def test_a_neighbours_solution_earns_nothing_that_its_variant_changes(name: str) -> None:
-    """A neighbour's solution earns only the exercises in `SAME`, and half of those in `HALF`.
+    """A neighbour's solution earns points only for the exercises in `SAME`, and half the points for those in `HALF`.
 
     The two students always differ in numbers or in the order of axes. All other choices may agree by chance.
     """

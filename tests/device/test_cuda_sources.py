@@ -41,7 +41,7 @@ needs_nvrtc = pytest.mark.skipif(NVRTC is None, reason="no NVRTC here: pip insta
 
 
 def compiled(source: str, option: str) -> tuple[str, bytes]:
-    """Return (PTX, machine code) for the target in `option`. Raise AssertionError with the compiler's messages."""
+    """Return PTX and machine code for the target in `option`, or raise AssertionError with the compiler's messages."""
     program, size = ctypes.c_void_p(), ctypes.c_size_t()
     assert NVRTC.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"k.cu", 0, None, None) == 0
     options = (ctypes.c_char_p * 2)(option.encode(), b"--std=c++17")
@@ -59,7 +59,7 @@ def compiled(source: str, option: str) -> tuple[str, bytes]:
 
 
 def targets() -> list[int]:
-    """Return the TARGETS that the installed compiler supports. CUDA 13 has dropped target 70."""
+    """Return the TARGETS that the installed compiler supports. CUDA 13 no longer supports target 70."""
     count = ctypes.c_int()
     assert NVRTC.nvrtcGetNumSupportedArchs(ctypes.byref(count)) == 0
     known = (ctypes.c_int * count.value)()

@@ -224,7 +224,7 @@ def test_empirical_kernels(xp: Any, dtype: str, model: str, ensemble: int | None
 
 @pytest.mark.parametrize("ensemble", [None, E])
 def test_empirical_kernels_by_blocks(xp: Any, dtype: str, ensemble: int | None) -> None:
-    """Kernels computed in blocks, because of a memory limit, equal kernels computed at once, and equal NumPy's."""
+    """Kernels computed in blocks, because of a memory limit, equal those computed at once. Both equal NumPy's."""
     net, theta, x, x2, _ = data(ensemble=ensemble)
     item, members = np.dtype(dtype).itemsize, ensemble or 1
     layers, widest = net.footprint
@@ -257,7 +257,7 @@ def test_diagnostics(xp: Any, dtype: str, ensemble: int | None) -> None:
 
 
 def test_layout(xp: Any) -> None:
-    """Writing to the views from unpack changes theta, also for an ensemble, and pack is the inverse of unpack."""
+    """Writing to the views from unpack changes an ensemble's theta, and pack is the inverse of unpack."""
     net, theta, *_ = data(ensemble=E)
     t = to_library(theta, xp)
     views = net.layout.unpack(t)
@@ -302,7 +302,7 @@ IMAGES = {
 
 @pytest.mark.parametrize("name", IMAGES)
 def test_small_batches_on_images(xp: Any, dtype: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The plain layers, which compute batches of images below `THRESHOLDS.plain`, agree with NumPy."""
+    """The plain layers, for batches of images with less work than `THRESHOLDS.plain`, agree with NumPy."""
     monkeypatch.setattr(THRESHOLDS, "plain", inf)
     test_networks_on_images(xp, dtype, name, None)
 
@@ -403,8 +403,8 @@ def steps_taken(model: str, ensemble: int | None, batch_size: int | None, steps:
 def test_a_training_step_does_not_wait(model: str, ensemble: int | None, batch_size: int | None) -> None:
     """Forty training steps synchronise as often as twenty. An ensemble adds few launches.
 
-    In each step, four launches copy the gradients of the four weight matrices to their positions between the gradients
-    of other layers.
+    In each step of an ensemble, four launches copy the gradients of the four weight matrices to their positions between
+    the gradients of other layers.
     """
     few, many = (steps_taken(model, ensemble, batch_size, steps) for steps in (20, 40))
     assert many.synchronisations == few.synchronisations

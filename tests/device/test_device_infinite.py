@@ -114,7 +114,7 @@ def test_cholesky_of_large_kernels_is_for_the_host() -> None:
 def test_samples(xp: Any) -> None:
     """The mean of the samples agrees with the posterior mean within five standard errors.
 
-    Samples differ between libraries, because each solver chooses the signs of the eigenvectors.
+    Samples differ between libraries, because the signs of eigenvectors depend on the solver.
     """
     x, x_test, y = (to_library(a, xp) for a in regression())
     gp = posterior(Linear(), x, y, ridge=0.1)

@@ -157,7 +157,7 @@ def test_every_picture_is_there(browser: Any, address: str) -> None:
 
 
 def test_the_report_fits(tab: Any, tmp_path: Path) -> None:
-    """The report of a run of `verify` fits on the page. The run is too small to decide anything."""
+    """The report of `verify` fits the width of the page. Its run is too small to decide anything."""
     from analytic import verify
 
     path = verify.write(verify.run(widths=(16, 32, 64), activations=["erf"], seeds=3), tmp_path / "report")

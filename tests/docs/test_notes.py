@@ -1,4 +1,4 @@
-"""Test that figures of the notes exist, are small and are used, and that functions in notes are in assignments too."""
+"""Test that the notes' figures exist, are small and are used, and that functions in the notes occur in assignments."""
 
 import ast
 import re

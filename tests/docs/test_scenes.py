@@ -40,7 +40,7 @@ def test_a_frame_for_every_position(name: str) -> None:
 
 
 def test_the_scenes_show_what_their_captions_say() -> None:
-    """The gap falls with the width, the kernel moves for small alpha, and only muP keeps the best learning rate."""
+    """The gap falls with the width, the kernel moves for small alpha, and the best rate stays the same only in muP."""
     found = scene("widths")
     ends = found["frames"][len(found["sliders"]["steps"]) - 1 :: len(found["sliders"]["steps"])]
     gaps = [np.abs(np.subtract(end["networks"][:2], end["linearised"])).max() for end in ends]

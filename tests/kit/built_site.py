@@ -9,7 +9,7 @@ SITE = ROOT / "site"
 
 
 def pages() -> list[Path]:
-    """Return the paths of all pages in site/. Skip the test if the documentation has not been built."""
+    """Return the paths of the documentation's pages. Skip the test if the documentation has not been built."""
     if not (SITE / "searchindex.js").exists():
         pytest.skip("site/ has not been built: python3 make.py docs")
     others = {"_static", "lite"}  # folders of Sphinx and JupyterLite

@@ -45,7 +45,7 @@ def compile_text(name: str, text: str, *flags: str) -> Any:
 def library(name: str, inputs: str, outputs: str, body: str, dtype: str) -> Any:
     """Compile the C function `run`, which executes the body for each entry i.
 
-    All arguments of `run` except the number of entries are pointers. In the body, only raw arguments have an index.
+    All arguments of `run` except the number of entries are pointers. In the body, only raw arguments are indexed.
     """
     arguments, loads = [], []
     for kind, declared in (("const ", inputs), ("", outputs)):

@@ -40,7 +40,7 @@ def descendants(base: Any) -> Iterator[Any]:
 
 
 def every(base: Any) -> list[Any]:
-    """Return the concrete public subclasses of `base` in both packages by name, except those with deliberate errors."""
+    """Return the concrete public subclasses of `base`, sorted by name, except those with deliberate errors."""
     load()
     found = {kind for kind in descendants(base) if kind.__module__.startswith(("minintk.", "analytic."))}
     right = {kind for kind in found if not kind.__module__.startswith(WRONG_ON_PURPOSE)}

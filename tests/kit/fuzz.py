@@ -3,7 +3,7 @@
     python3 make.py python -m tests.kit.fuzz 100000 [seed]
 
 Each file is a real file from `hostile.KINDS` in which some bits are flipped, bytes are deleted or repeated, the end is
-cut off, or values of LARGE are written. The script prints the count of each outcome, and exits with 1 if one is wrong.
+cut off, or values of LARGE are written. The script prints all counts, and exits with status 1 if any outcome is wrong.
 """
 
 from __future__ import annotations

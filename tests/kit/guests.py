@@ -126,7 +126,7 @@ def left() -> dict[str, Any]:
 def settled(before: dict[str, Any], patience: int = 60_000) -> dict[str, Any]:
     """Return how the state differs from `before`, after waiting for at most `patience` milliseconds.
 
-    The wait is only 200 milliseconds if there are no new threads to wait for.
+    The wait is only about 200 milliseconds if there are no new threads to wait for.
     """
     for waited in range(patience):
         after = left()

@@ -32,7 +32,7 @@ calls, at = 0, -1
 def work(alpha: float, h: int, seed: tuple[int, ...]) -> list[dict[str, Any]]:
     """Train an alpha-scaled network for forty steps on digits.
 
-    Return for each member the loss, the time t1 at which the loss had halved, and two outputs.
+    Return for each member the final loss, the time t1 at which the loss had halved, and two outputs.
     """
     global calls
     calls += 1

@@ -1,6 +1,6 @@
 """Define laws of infinite-width kernels and of closed-form training, which must fail on planted errors.
 
-As in `laws`, a failing law raises AssertionError and names the values that differ.
+As in `laws`, a failing law raises AssertionError with the values that differ.
 """
 
 from __future__ import annotations

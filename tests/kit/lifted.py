@@ -56,7 +56,7 @@ def inputs(shape: tuple[int, ...], n: int = 4, dtype: str = "float64") -> Host:
 
 
 def summary(grads: dict[str, Host], recorded: dict[str, Any] = LIFTED) -> tuple[Host, Host]:
-    """Return two arrays with an entry per gradient: sums weighted by position, and sums of absolute values."""
+    """Return two arrays with one entry per gradient: sums weighted by position, and sums of absolute values."""
     found = [grads[name].ravel().astype(float) for name in recorded["tensors"]]
     return np.array([g @ np.sin(np.arange(g.size) + 1.0) for g in found]), np.array([np.abs(g).sum() for g in found])
 

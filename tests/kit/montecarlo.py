@@ -53,7 +53,7 @@ def assert_mean(law: str, samples: Array, truth: Array) -> None:
 def kernels(
     spec: mn.spec.Layer, x: Array, members: int, seed: int = 0, parametrization: Parametrization | None = None
 ) -> tuple[Array, Array]:
-    """Return upper triangles, (E, N (N + 1) / 2), of NNGP and NTK at initialisation. E : members, a multiple of 250."""
+    """Return the upper triangles of NNGP and NTK, (E, N (N + 1) / 2), at initialisation. E is a multiple of 250."""
     net = mn.Network(spec, x.shape[1:], parametrization or NTK())
     rng, upper = np.random.default_rng(seed), np.triu_indices(len(x))
     both = []

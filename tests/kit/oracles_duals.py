@@ -20,7 +20,7 @@ LONG = SimpleNamespace(
 
 
 def odd_factorial(n: int) -> int:
-    """Return E z^n for z ~ N(0, 1), which is 0 for odd n, else (n - 1)!!."""
+    """Return E z^n for z ~ N(0, 1), which is 0 for odd n and (n - 1)!! for even n."""
     return 0 if n % 2 else prod(range(1, n, 2))
 
 

@@ -53,7 +53,7 @@ def dual(layer: mn.spec.Layer, q1: Any, q2: Any, k: Any) -> tuple[Any, Any]:
 
 
 def exact_kernels(spec: mn.Sequential, x: Array) -> tuple[list[list[Any]], list[list[Any]]]:
-    """Return the NNGP and the NTK of the pairs j >= i of the rows x : (N, d), with DIGITS digits.
+    """Return the NNGP and the NTK for the pairs j >= i of rows of x : (N, d), with DIGITS digits.
 
     Row i starts at the diagonal. The spec is a chain of Dense layers and activations, in NTK parametrization, with any
     b_init. The entries of x are not rounded.
@@ -281,7 +281,7 @@ def through(layers: Any, k: Array, t: Array, grid: Any) -> tuple[Array, Array, t
 def together(layer: mn.spec.Branches, found: list[Any]) -> tuple[Array, Array, tuple[int, ...]]:
     """Return k, t and the grid of combined branches.
 
-    The branches of a Concat must end in layers with weights. The weight of a branch is the last layer's share of all
+    The branches of a Concat must end in layers with weights. The weight of a branch is its share of the
     features.
     """
     k, t, grid = found[0]

@@ -79,7 +79,7 @@ def plane_cases(draw: st.DrawFn, phis: tuple[mn.spec.Layer, ...] = KINKED + SMOO
 
 
 def law_planes(case: tuple[mn.Sequential, Array], by: By) -> None:
-    """Check that kernels computed offset by offset equal kernels by NumPy's passes.
+    """Check that kernels computed offset by offset equal those from NumPy's passes.
 
     The NTK's bound in float64 is 1e-10: NumPy's passes give an angle of 0 only to this precision after erf and sums.
     """

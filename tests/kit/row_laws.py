@@ -22,7 +22,7 @@ CLOSED = [
 
 
 def inputs(norms: str, dtype: str) -> tuple[Array, Array]:
-    """Return two sets of rows, some (nearly) parallel. Norms are equal for "one"; a row is zero for "zeros"."""
+    """Return two sets of rows, some (nearly) parallel. With "one", norms are equal. With "zeros", a row is zero."""
     x = np.random.default_rng(0).standard_normal((130, 24))
     x[1], x[2], x[3] = x[0] + 1e-4, -x[0], 2 * x[0]
     if norms == "one":

@@ -1,4 +1,4 @@
-"""Check that a kernel has the same bytes whether it is computed in blocks, workers, threads or a single call."""
+"""Check that a kernel has the same bytes whether it is computed in blocks, by workers or threads, or in one call."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def networks(
     activations: tuple[mn.spec.Activation, ...] = ACTIVATIONS,
     parametrizations: tuple[Parametrization, ...] = PARAMETRIZATIONS,
 ) -> mn.Network:
-    """Draw a network with weights and a random spec, on vectors or images, in one of `parametrizations`."""
+    """Draw a network with a random spec that has weights, for vectors or images, in one of `parametrizations`."""
     shape: Shape = draw(st.sampled_from(((1,), (3,), (2, 2, 2))))
     body = draw(chains(shape, activations=activations))
     flat = [] if len(out_shape(body, shape)) == 1 else [mn.Flatten()]

@@ -20,13 +20,13 @@ from tests.kit.oracles_kernels import image_errors, image_kernels
 
 @dataclass(frozen=True)
 class Shift(mn.spec.Layer):
-    """The layer y = x + b, written as in a user's code. The layer adds b_std^2 to Theta and to K."""
+    """The layer y = x + b, defined as a user would define a custom layer. It adds b_std^2 to Theta and to K."""
 
     b_std: float
 
 
 class Shifting(rules.Affine):
-    """The kernel step of Shift. Shift has no weights, so the outputs have the same law as the inputs."""
+    """The kernel step of Shift. Shift has no weights, so the outputs have the properties of the inputs."""
 
     def law(self, law: Law) -> Law:
         return law

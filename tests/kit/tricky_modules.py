@@ -51,7 +51,7 @@ def vectors(forward: Callable[[Any, Any, Any], Any], **more: Make) -> Make:
 
 
 def attends(m: Any, x: Any, torch: Any) -> Any:
-    """Apply `m.c` to the mean over T of attention to x : (N, T, 8). `m.a` gives the queries and `m.b` the keys."""
+    """Apply attention to x : (N, T, 8), average over T, and apply `m.c`. `m.a` gives the queries and `m.b` the keys."""
     return m.c((torch.softmax(m.a(x) @ m.b(x).transpose(1, 2), -1) @ x).mean(1))
 
 

@@ -19,7 +19,7 @@ def erf_ntk(x1: A, x2: A, w: float = 1.5, b: float = 0.05) -> A:
 
 
 def spread(N: int = 7, M: int = 3, C: int = 2, d: int = 6, seed: int = 1) -> tuple[A, A, A, A]:
-    """Return (k, k_test, y, x): a well-conditioned NTK matrix, one on test inputs, random targets and random inputs."""
+    """Return (k, k_test, y, x): for random x, a well-conditioned NTK, the NTK of test inputs and x, random targets."""
     draw = np.random.default_rng(seed).standard_normal
     x, x_test = draw((N, d)), draw((M, d))
     return erf_ntk(x, x), erf_ntk(x_test, x), draw((N, C)), x

@@ -1,4 +1,4 @@
-"""Define small versions of three long runs (training, a sweep, a kernel in a store) that record their computations."""
+"""Define small versions of three long runs (training, a sweep, a stored kernel) that record their computations."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ UNIT = 0.03
 
 
 def logs(folder: Path) -> list[Path]:
-    """Return the log files of the processes that have computed a unit."""
+    """Return the log files of the processes that have started a unit."""
     return list(folder.parent.glob(f"{folder.name}-*.log"))
 
 
 def note() -> None:
-    """Record that this process computes a unit, and wait, at most a minute, until every process has recorded one."""
+    """Record that this process is computing a unit, and wait up to a minute for every process to record one."""
     folder = Path(os.environ[HOME])
     with open(folder.parent / f"{folder.name}-{os.getpid()}.log", "ab") as log:
         log.write(b".")
@@ -44,7 +44,7 @@ def note() -> None:
 
 
 def computed(folder: Path) -> int:
-    """Return the number of units that all processes have computed in total."""
+    """Return the total number of units that the processes have started."""
     return sum(path.stat().st_size for path in logs(folder))
 
 
@@ -66,7 +66,7 @@ def fit(folder: Path) -> None:
 
 
 def work(a: int, seed: tuple[int, ...]) -> list[dict[str, float]]:
-    """Compute a unit of the sweep: one value per seed, for this `a`."""
+    """Compute a unit of the sweep: one value per seed, for the given `a`."""
     note()
     sleep(UNIT)
     return [{"value": a / 3 + s + sum(seed) / 7} for s in seed]
@@ -85,7 +85,7 @@ def noted_block(evaluate: Any, *arguments: Any) -> Any:
 
 
 def kernel(folder: Path) -> None:
-    """Compute a kernel in a store as fifteen blocks, each for two images against two images."""
+    """Compute a kernel into a store in fifteen blocks, each of two images against two images."""
     vars(streaming).update(PIXEL_PAIRS_PER_BLOCK=4 * (4 * 3) ** 2, FEWEST=5, SHORTEST=0.0)
     engine.SHORTEST_TILE = 0.0
     right, k = streaming.fill, an.kernel(POOLED)
@@ -107,7 +107,7 @@ def run(kind: str, folder: Path, starters: int = 1) -> None:
 
 
 def result(kind: str, folder: Path) -> dict[str, Any]:
-    """Return the parts of the result whose bits must not depend on interruptions."""
+    """Return the parts of the result that must be bitwise identical with and without interruptions."""
     if kind != "fit":
         return {name: (folder / name).read_bytes() for name in FILES[kind]}
     with np.load(folder / "checkpoint.npz") as found:

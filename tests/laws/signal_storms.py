@@ -1,11 +1,11 @@
-"""Interrupt public calls by storms of signals.
+"""Interrupt public calls with storms of signals.
 
     python3 make.py python tests/laws/signal_storms.py 10000 [seed]
 
 A storm is one call of a host (see `tests/kit/guests.py`), during which SIGALRM and SIGUSR1 can arrive at random times.
 SIGALRM's handler raises an error, as a time limit does. SIGUSR1's handler calls the library, as a progress report does.
-The call must return its usual bits or raise the error. The next call must return its usual bits, and leave the state as
-it was before the storm. The script counts each outcome. The exit status is 1 if a storm fails or takes over a minute.
+The call must return its usual result, bit for bit, or raise the error. The next call must return its usual result, and
+the state must be the same as before the storm. The exit status is 1 if any storm fails or takes a minute.
 """
 
 from __future__ import annotations

@@ -143,10 +143,10 @@ def test_the_z_test_refuses_wrong_kernels(wrong: Callable[[], tuple[Array, Array
 
 @given(cases(networks(SMOOTH, parametrizations=(mn.NTK(), mn.Standard())), ensembles=(None,)))
 def test_training_the_linearised_network_is_the_closed_form(case: Case) -> None:
-    """For squared loss, `train` on Linearized and `gradient_descent` on its kernel agree to 1e-10 in f and theta.
+    """For squared loss, `train` on Linearized and `gradient_descent` on its kernel agree in f and theta to 1e-10.
 
-    The kernel k is quadratic in J. `gradient_descent` omits directions with eigenvalues below the rounding error of k,
-    tau = eps (N C + 100) |k|. In s steps, these directions contribute at most sqrt(tau) |y - f_0| lr s / N to theta.
+    The tolerance is relative to the size of f, y and theta. `gradient_descent` omits eigenvalues of k below its
+    rounding error tau = eps (N C + 100) |k|. In s steps, they add at most sqrt(tau) |y - f_0| lr s / N to theta.
     """
     net, x, y, theta0 = case.net, case.x, case.y, case.theta
     x_test = case.rng.standard_normal((3, *net.input_shape))
@@ -186,7 +186,7 @@ def test_a_kernel_averaged_over_outputs_serves_one_output() -> None:
 
 
 def test_the_stability_bounds_agree() -> None:
-    """`train` warns of learning rates above the one that `max_learning_rate` returns."""
+    """`train` warns about learning rates above the bound that `max_learning_rate` returns."""
     rng = np.random.default_rng(0)
     net = mn.Network(mn.Sequential(mn.Dense(20), mn.Erf(), mn.Dense(2)), (3,))
     theta, x, y = net.init(rng), rng.standard_normal((6, 3)), rng.standard_normal((6, 2))
@@ -200,7 +200,7 @@ def test_the_stability_bounds_agree() -> None:
 
 @given(cases(networks(SMOOTH, parametrizations=(mn.NTK(),)), ensembles=(None,)))
 def test_roundings_are_small_beside_the_tolerance_of_the_closed_form(case: Case) -> None:
-    """The rounding error estimated by `roundings` is far below 1e-10, the tolerance of the test above."""
+    """The rounding error estimated by `roundings` is far below 1e-10, the tolerance of the closed-form test above."""
     assert roundings(case.net, case.theta, case.x) < 1e-12
 
 
@@ -208,9 +208,9 @@ def test_roundings_are_small_beside_the_tolerance_of_the_closed_form(case: Case)
 
 
 def test_mean_and_covariance_of_the_ensemble_are_those_of_its_members() -> None:
-    """Compare eqs. (14), (15) of Lee et al. (2019) with (9) to (11), by which members are affine maps of f_0.
+    """Compare eqs. (14), (15) of Lee et al. (2019) with (9) to (11), in which members are affine functions of f_0.
 
-    Differences of `gradient_flow(...).predict` at unit f_0 give the map's matrix B. The covariance is B cov(f_0) B'.
+    Differences of `gradient_flow(...).predict` at unit vectors f_0 give the matrix B. The covariance is B cov(f_0) B'.
     """
     spec, rng = one_hidden(mn.Erf(), 50, b_std=0.2), np.random.default_rng(0)
     x, x_test, y = inputs(5), inputs(3, seed=1), rng.standard_normal((5, 1))
@@ -229,9 +229,9 @@ def test_mean_and_covariance_of_the_ensemble_are_those_of_its_members() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ntk", "nngp"])
 def test_trained_ensembles_have_the_predicted_mean_and_variance(kind: Any) -> None:
-    """Check mean and variance of the outputs of 400 trained networks with one hidden layer of width 1024 by z-scores.
+    """Use z-scores to check mean and variance of the outputs of 400 trained one-hidden-layer networks of width 1024.
 
-    The finite width adds a bias O(1/n), here a few per cent of a standard deviation and far below the z-test's limit.
+    The finite width adds a bias of O(1/n), here a few per cent of a standard deviation, far below the z-test's limit.
     kind="nngp" trains only the last layer.
     """
     spec = mn.Sequential(mn.Dense(1024, w_std=1.5, b_std=0.1), mn.Erf(), mn.Dense(1, w_std=1.5))
@@ -252,7 +252,7 @@ def test_trained_ensembles_have_the_predicted_mean_and_variance(kind: Any) -> No
     K = kernel.nngp(np.concatenate([x, x_test]))
 
     def predicted(kind: str) -> tuple[Array, Array]:
-        """Return mean and variance of f after descent, with A = Theta(x, X) Theta^-1 (I - (I - lr/N Theta)^steps)."""
+        """Return mean and variance of f after descent, from A = Theta(x, X) Theta^-1 (I - (I - lr/N Theta)^steps)."""
         theta_xx = kernel.ntk(x) if kind == "ntk" else kernel.nngp(x)
         theta_tx = kernel.ntk(x_test, x) if kind == "ntk" else kernel.nngp(x_test, x)
         lam, Q = np.linalg.eigh(theta_xx)

@@ -1,8 +1,8 @@
 """Compare mean kernels of finite convolutional networks at initialisation with infinite-width kernels, by z-scores.
 
-With one activation on every path, the inputs of all activations are Gaussian, and the mean kernels equal the
+With a single activation on every path, the inputs of all activations are Gaussian, and the mean kernels equal the
 infinite-width kernels for any number of channels. The kernels of deeper networks have a bias of order 1 / channels. A
-combination of two widths removes this bias.
+combination of two widths removes its leading term.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ POOLED = mn.Sequential(conv(), mn.LeakyReLU(0.3), mn.AvgPool(3, stride=2, paddin
 
 
 def brute(plant: Callable[[pytest.MonkeyPatch], None], spec: mn.spec.Layer) -> tuple[Array, Array]:
-    """Return the upper triangles of the brute-force kernels, computed with the error that `plant` plants."""
+    """Return the upper triangles of the brute-force kernels, computed with the error planted by `plant`."""
     with pytest.MonkeyPatch.context() as patch:
         plant(patch)
         nngp, ntk = oracles_kernels.image_kernels(spec, X)
@@ -224,7 +224,7 @@ def test_deep_networks_approach_the_infinite_kernels_as_one_over_channels(layers
     edges = infinite(deep(1, *layers, mn.AvgPool(2, stride=1, padding="same")), few)  # another network's kernels
 
     def excess(expected: tuple[Array, Array]) -> float:
-        """Return the largest ratio of |z| to its limit, which is raised to allow for 0.5 % error of the kernel."""
+        """Return the largest ratio of |z| to its limit, which is raised to allow for a 0.5 % error of the kernel."""
         worst = 0.0
         for n, m, k in zip(narrow, wide, expected, strict=True):
             samples = 2 * m - n

@@ -25,7 +25,7 @@ SCALE = 3.0
 
 
 def make(kind: Any) -> list[Any]:
-    """Return a list: the loss with all numbers set to SCALE and, if no argument is required, the default loss."""
+    """Return a list: the loss with all numerical arguments set to SCALE and, if none is required, the default loss."""
     needed = [f.name for f in fields(kind) if f.init and f.default is MISSING and f.type != "float"]
     assert not needed, f"write how to make a {kind.__name__}: {needed} in test_every_loss.make"
     numbers = {f.name: SCALE for f in fields(kind) if f.init and f.type == "float"}
@@ -64,7 +64,7 @@ def curved(loss: Any, f: Array, y: Array, v: Array) -> Any:
 def slope(of: Callable[[Array], Array], f: Array, v: Array, got: Array, law: str) -> None:
     """Check by fourth-order finite differences that `got` is the derivative of `of(f + s v)` in s at s = 0.
 
-    Agreement for one of three step sizes is enough, because a kink can be near.
+    Agreement for one of three step sizes is enough, because f can be near a kink.
     """
     errors = []
     for h in (1e-3, 2e-4, 4e-5):
@@ -136,7 +136,7 @@ def precise(loss: Any, seed: int) -> None:
 def refuses(loss: Any, seed: int) -> None:
     """Check that integers, float16, NaN in targets, wrong shapes and empty batches raise errors.
 
-    Without an error, (N, 1) - (N,) would broadcast to (N, N).
+    Otherwise, f - y of shapes (N, 1) and (N,) would broadcast to (N, N).
     """
     f, y, _ = drawn(loss, seed)
     many, smooth = np.zeros((3, N, 1)), curved(loss, f, y, f) is not None

@@ -39,7 +39,7 @@ def options(kind: Any) -> list[str]:
 
 
 def make(kind: Any, **settings: Any) -> Optimizer:
-    """Return an optimiser with these settings. A required argument lr or layout defaults to LR or to NET's layout."""
+    """Return an optimiser with these settings. If required, lr defaults to LR and layout to NET's layout."""
     needed = {f.name for f in fields(kind) if f.init and f.default is MISSING and f.default_factory is MISSING}
     ways = {"lr": LR, "layout": NET.layout}
     assert needed <= set(ways), (
@@ -55,7 +55,7 @@ def plain(kind: Any, **settings: Any) -> Optimizer:
 
 
 def settings(kind: Any) -> list[dict[str, Any]]:
-    """Return a list of settings: none, momentum with weight decay, and, if `pulls`, both with decay towards TOWARDS."""
+    """Return settings: none, momentum and weight decay, and, if `pulls`, momentum and weight decay towards TOWARDS."""
     more = {name: value for name, value in {"momentum": 0.7, "weight_decay": 0.1}.items() if name in options(kind)}
     return [{}, more, more | {"towards": TOWARDS}] if pulls(kind) else [{}, more]
 
@@ -80,7 +80,7 @@ def walk(
 
 
 def members(kind: Any) -> None:
-    """Check that a member gets the same bits whether it is stepped alone, with some members, or with all members."""
+    """Check that a member's steps are bitwise the same whether it is stepped alone, with some members, or with all."""
     for how in settings(kind):
         together, memory = walk(make(kind, **how), THETA)
         for e in range(E):
@@ -156,7 +156,7 @@ def decays(kind: Any) -> None:
 
 
 def scales_tell(kind: Any) -> None:
-    """Check that each scale multiplies the step of one parameter, and that `train` uses the optimiser's rule.
+    """Check that each scale multiplies its parameter's step, and that `train` uses the optimiser's rule.
 
     The rule "sgd" is for steps that are linear in the gradient. Other rules are for steps that do not depend on the
     gradient's size.
@@ -175,7 +175,7 @@ def scales_tell(kind: Any) -> None:
 
 
 def precise(kind: Any) -> None:
-    """Check that float32 steps stay float32 and near float64, and that NumPy scalars as settings change no bits."""
+    """Check that float32 steps stay float32 and near float64, and that settings as NumPy scalars give the same bits."""
     for how in settings(kind):
         small: dict[str, Any] = how | ({"towards": TOWARDS.astype(np.float32)} if "towards" in how else {})
         numpy = {name: np.float64(value) for name, value in small.items() if name != "towards"}
@@ -242,7 +242,7 @@ def refuses(kind: Any) -> None:
 
 
 def settings_tell(kind: Any) -> None:
-    """Check that every setting except lr affects theta, and that steps change every entry of the memory."""
+    """Check that every numerical setting except lr affects theta, and that steps change every entry of the memory."""
     most = settings(kind)[-1]
     for name in options(kind):
         ends = [walk(make(kind, **most | {name: value}), THETA)[0] for value in (0.25, 0.97)]
@@ -274,14 +274,14 @@ class Right(mn.SGD):
 
 
 class Shared(Right):
-    """An optimiser that divides the gradient by the norm over all members."""
+    """An optimiser that divides the gradient by its norm over all members."""
 
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
         super().step(theta, gradient / np.linalg.norm(gradient), memory, scales)
 
 
 class Twice(Right):
-    """An optimiser that multiplies the gradient by lr twice, before the step and in the step."""
+    """An optimiser that multiplies the gradient by lr twice, once before the step and once in it."""
 
     def step(self, theta: Array, gradient: Array, memory: Any, scales: Array | None) -> None:
         super().step(theta, self.rate * gradient, memory, scales)

@@ -30,7 +30,7 @@ BAD: dict[str, list[Any]] = {
 
 
 def make(kind: Any) -> Iterator[Any]:
-    """Yield schedules in which one argument takes a value in WAYS, and the others take default or first values."""
+    """Yield schedules in which one argument takes a value in WAYS, and the others their default or first values."""
     strange = [f.name for f in fields(kind) if f.init and f.type not in WAYS]
     assert not strange, f"write how to make a {kind.__name__}: {strange} in test_every_schedule.WAYS"
     first = {f.name: WAYS[str(f.type)][0] for f in fields(kind) if f.init and f.default is MISSING}

@@ -1,6 +1,6 @@
 """Test the laws of the kernel recursion for the example layers of `every`, which must use every subclass of `Step`.
 
-If finite networks have the infinite-width kernel on average at every width, their mean kernels are also compared.
+For layers whose mean kernel equals the infinite-width kernel at every width, this equality is also tested.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ VECTORS = [case for case in kernels() if not needs_images(case[2])]
 def check_program(program: Program) -> tuple[Array, Array]:
     """Check that rows, blocks and listings of pairs agree after each step of a program. Return K and Theta at the end.
 
-    0 <= p, r <= 1 and p + r = 1. A block equals the listing of its pairs. K and Theta are symmetric. Without masks,
-    which differ between rows, the diagonals and the entries of equal rows equal the values from rows alone.
+    Each time, 0 <= p, r <= 1 and p + r = 1. A block equals the listing of its pairs. K and Theta are symmetric. Without
+    masks, which differ between rows, entries for pairs of equal rows match those computed from the rows alone.
     """
     run_law(program, Law())
     x, masked = drawn((4,)), any(isinstance(step, Masks) for step in steps(program))
@@ -144,7 +144,7 @@ ONLY_IN_THE_LIMIT = {"Dropout", "GlobalSelfAttention", "LayerNorm", "Product"}
 
 
 def check_average(spec: mn.Sequential, shape: tuple[int, ...], said: mn.Sequential | None = None) -> None:
-    """Check that mean kernels of finite networks for `spec` equal those of `analytic` for `said` (default: `spec`)."""
+    """Check that mean kernels of finite networks for `spec` equal `analytic`'s kernels for `said` (default: `spec`)."""
     end, x = mn.Dense(8, b_std=0.3), drawn(shape)[:3]
     found, upper = networks(mn.Sequential(spec, end), x, 4000), np.triu_indices(len(x))
     for name, samples, k in zip(("NNGP", "NTK"), found, an.kernel(mn.Sequential(said or spec, end)).both(x)):

@@ -33,7 +33,7 @@ House = tuple[Host, str, dict[str, tuple[Host, str]]]
 
 @pytest.fixture
 def house(name: str) -> Iterator[House]:
-    """Yield (host, result of the host, {guest: (call, result of the call)}). Each result is from a separate call."""
+    """Yield (host, result of the host, {guest: (call, result of the call)}). Each result comes from a separate call."""
     with hosts() as (all_hosts, guests):
         yield all_hosts[name], all_hosts[name](), {guest: (call, call()) for guest, call in guests.items()}
 
@@ -66,7 +66,7 @@ def test_an_exception_leaves_nothing_behind(name: str, house: House) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*THOROUGH, *OTHERS])
 def test_a_guest_changes_nothing_at_many_lines(name: str, house: House) -> None:
-    """Call all guests at every line of the hosts `pool` and `step`, and at 2,000 lines of all other hosts together."""
+    """Call all guests at every line of the hosts `pool` and `step`, and at up to 2,000 lines of all other hosts."""
     host, right, guests = house
     for k in sample(name, host, 10**9 if name in THOROUGH else 2000 // len(OTHERS)):
         guest_inside(host, right, guests, k)
@@ -93,7 +93,7 @@ def test_the_next_call_repairs_what_an_exception_in_a_clean_up_leaves(name: str,
 
 
 def broken_by(name: str, law: Any, *planted: tuple[Any, str, Any], some: int = 10**9, rounds: int = 1) -> bool:
-    """Return True if the law fails at one of `some` lines of the host while the `planted` attributes are wrong."""
+    """Return True if, with the errors `planted`, the law fails at any of `some` lines of the host."""
     with hosts() as (all_hosts, guests), pytest.MonkeyPatch.context() as patch:
         host, right = all_hosts[name], all_hosts[name]()
         known, all_lines = {guest: (call, call()) for guest, call in guests.items()}, sample(name, host, some)
@@ -134,7 +134,7 @@ def test_memory_of_the_thread_is_refused() -> None:
 
 
 def test_a_call_that_does_not_wait_is_refused() -> None:
-    """Plant an error: a call does not wait for other threads and therefore returns before all pieces are computed.
+    """Plant an error: a call does not wait for other threads and can therefore return before all pieces are computed.
 
     Pauses in the pieces keep the caller from computing all of them, so that waiting makes a difference.
     """

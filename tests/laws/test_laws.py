@@ -170,9 +170,9 @@ def test_linearized_has_a_constant_jacobian_and_the_value_at_theta0(case: Case) 
 
 @given(cases(), st.floats(1e-3, 1e3))
 def test_linearising_and_centring_commute(case: Case, alpha: float) -> None:
-    """Centred o Linearized and Linearized o Centred give alpha J (theta - theta_0).
+    """Centred o Linearized and Linearized o Centred both give alpha J (theta - theta_0).
 
-    In Centred o Linearized, f(theta_0) is added and subtracted again, with a rounding error.
+    In Centred o Linearized, f(theta_0) is added and then subtracted, which causes a rounding error.
     """
     theta = near(case)
     one = mn.Centred(mn.Linearized(case.net, case.theta), case.theta, alpha)
@@ -196,17 +196,17 @@ def test_centring_scales_the_kernel_by_alpha_squared(case: Case, alpha: float) -
 
 
 def run(model: mn.Model, theta: Array, x: Array, y: Array, lr: float, steps: int, momentum: float = 0.0) -> Array:
-    """Train on the squared loss, and return theta at the start and after each step : (steps + 1, [E], P)."""
+    """Train with the squared loss, and return theta at the start and after each step : (steps + 1, [E], P)."""
     optimizer = mn.SGD(lr=lr, momentum=momentum)
     run = mn.train(model, theta, x, y, loss=mn.mse, optimizer=optimizer, steps=steps)
     return np.stack([snap.theta for snap in run])
 
 
 def stable_rate(net: mn.Network, theta: Array, x: Array) -> float:
-    """Return a quarter of the smallest 2 N / lambda_max of all members, with lambda_max of the full kernel J S J'.
+    """Return a quarter of the smallest bound 2 N / lambda_max over all members, for the full kernel J S J'.
 
-    A small network's kernel can start near 0 and grow. Hence lambda_max is the larger of the values at theta and
-    2 theta, or N times the largest learning-rate scale if that is larger.
+    A small network's kernel can start near 0 and grow. Hence lambda_max is taken as the largest of its
+    values at theta and 2 theta and of N times the largest learning-rate scale.
     """
     scales = net.layout.learning_rate_scales()
     s = np.ones(net.size) if scales is None else scales
@@ -267,7 +267,7 @@ def test_an_ensemble_trains_like_its_members_alone(case: Case, momentum: float) 
 
 @given(smooth_cases)
 def test_models_nest_in_any_order_and_train(case: Case) -> None:
-    """Check that Linearized and Centred nest in either order with equal results, and that the losses fall."""
+    """Check that Linearized and Centred nest in either order, equal up to rounding, and that the losses fall."""
     lr = stable_rate(case.net, case.theta, case.x)
     net, theta0 = case.net, case.theta
     lin_cen = mn.Linearized(mn.Centred(net, theta0, 2.0), theta0)
@@ -295,7 +295,7 @@ def test_models_nest_in_any_order_and_train(case: Case) -> None:
 def test_descent_on_the_linearised_network_is_a_power_of_one_matrix(case: Case) -> None:
     """Check that f_t - y = (I - lr/N J S J')^t (f_0 - y) after t steps, with the learning-rate scales S.
 
-    J.dense() returns the entries of J.
+    The entries of J come from J.dense().
     """
     lr, (N, C) = stable_rate(case.net, case.theta, case.x), case.y.shape
     f0, J = case.net.linearize(case.theta, case.x)

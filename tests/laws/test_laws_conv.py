@@ -90,9 +90,9 @@ coupled = convolutional(normalised=True)
 
 @given(cases(coupled))
 def test_batchnorm_in_training(case: Case) -> None:
-    """Check networks that normalise by the batch's statistics, and their derivatives. Such networks have no kernel.
+    """Check derivatives of networks that normalise with the batch's statistics. Such networks have no kernel.
 
-    If BatchNorm has equal inputs, e.g. after a LayerNorm over one channel, J may consist only of rounding errors.
+    If all inputs of a BatchNorm are equal, as after LayerNorm over one channel, J may consist only of rounding errors.
     Then tolerances relative to |J| are meaningless, so such cases are skipped.
     """
     x = case.rng.standard_normal((6, *case.net.input_shape))

@@ -63,7 +63,7 @@ def networks(draw: st.DrawFn) -> mn.Network:
 
 
 def padded(case: Case) -> Array:
-    """Return the batch with zeros (padding) for the first example and for the last position of the last example."""
+    """Return the batch with its first example and the last position of its last example set to zero (padding)."""
     x = case.x.copy()
     x[0], x[-1, -1] = 0, 0
     return np.asarray(x)
@@ -95,7 +95,7 @@ def test_fast_networks_are_the_layers_as_written(case: Case) -> None:
 
 
 def test_it_computes_what_the_formula_says() -> None:
-    """Compare the layer with attention that is computed by loops over heads and positions from the named tensors."""
+    """Compare the layer with attention computed from the named tensors by loops over heads and positions."""
     layer = mn.GlobalSelfAttention(
         4, heads=2, key_channels=3, value_channels=5, scaling="sqrt", qk_std=2.0, w_std=1.5, b_std=0.3
     )
@@ -127,7 +127,7 @@ RANDOM: dict[str, Any] = {"zeta": mn.Identity(), "scaling": "sqrt", "key_channel
 
 
 def spec(n: int, *, deep: bool = False, **how: Any) -> mn.Sequential:
-    """Build a network with n channels. The attention acts on the inputs or, if `deep`, between two ReLU layers."""
+    """Build a spec with n channels. The attention acts on the inputs or, if `deep`, between two ReLU layers."""
     layer = mn.GlobalSelfAttention(n, w_std=1.3, **({"heads": 2} | how))
     before, after = ([mn.Conv1d(n, 1, w_std=1.2), mn.ReLU()], [mn.ReLU()]) if deep else ([], [])
     mean = mn.MaskedAvgPool() if layer.masked else mn.GlobalAvgPool()
@@ -141,7 +141,7 @@ def combined(members: int, n: int, how: dict[str, Any]) -> tuple[Array, Array]:
 
 
 def worst(samples: tuple[Array, Array], truth: Any) -> float:
-    """Return the largest |z| of the samples for the true kernels `truth`, divided by the limit of the z-test."""
+    """Return the largest |z| of the samples against the kernels `truth`, divided by the limit of the z-test."""
     upper = np.triu_indices(len(X))
     z = [z_scores(s, np.asarray(k)[upper]) for s, k in zip(samples, truth, strict=True)]
     return float(np.abs(z).max()) / limit(6)
@@ -235,7 +235,7 @@ def test_padding_changes_nothing(layer: mn.GlobalSelfAttention, seed: int) -> No
 
 
 def test_what_is_no_padding_counts() -> None:
-    """Check that padding changes the kernel if the attention or the mean uses no mask."""
+    """Check that padding changes the kernel if the attention or the mean lacks a mask."""
     rng = np.random.default_rng(0)
     short = rng.standard_normal((3, 4, 2))
     x = np.concatenate([short, np.zeros((3, 3, 2))], axis=1)

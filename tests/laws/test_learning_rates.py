@@ -78,7 +78,7 @@ def test_a_kernel_that_is_no_limit_is_refused(parametrization: Any) -> None:
 
 
 def test_the_share_that_vanishes_left_out() -> None:
-    """If c is inf for the input layer, the layer's learning rate is 0, and the kernel of the other layers has a limit.
+    """If c is inf for the input layer, its learning rate is 0, and the kernel of the other layers has a limit.
 
     A network without hidden layers has no width, so no limit is needed.
     """
@@ -113,7 +113,7 @@ def test_rates_that_are_none_are_refused(rates: Any) -> None:
 
 
 def shrink_exponents(optimizer: Any, widths: tuple[int, ...] = (64, 256, 1024)) -> dict[str, float]:
-    """Return {tensor: b}, where ten steps of decay remove a share of the tensor that scales as n^b with the width n."""
+    """Return {tensor: b}: ten steps of weight decay remove a share of the tensor that scales as n^b with width n."""
     taken: dict[str, list[float]] = {}
     for n in widths:
         net = law.network(mn.SpectralMuP(), n)

@@ -48,7 +48,7 @@ def start() -> Start:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Yield a folder, in memory if possible. Data written before a kill remain even if they were not flushed."""
+    """Yield a folder, in memory if possible. Data written before a kill survive even if not flushed to disk."""
     with TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as name:
         yield Path(name)
 
@@ -75,7 +75,7 @@ def leftovers(folder: Path) -> list[Path]:
 
 
 def wait_for(units: float, folder: Path, at_work: list[Any]) -> None:
-    """Wait until `units` more units (possibly a fraction) are computed, or a process ends."""
+    """Wait until `units` (possibly fractional) more units are computed, or a process ends."""
     goal = long_runs.computed(folder) + int(units)
     while long_runs.computed(folder) < goal and all(process.is_alive() for process in at_work):
         sleep(0.001)
@@ -85,7 +85,7 @@ def wait_for(units: float, folder: Path, at_work: list[Any]) -> None:
 @pytest.mark.parametrize("kind", long_runs.UNITS)
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_at_random_moments(kind: str, kills: int, folder: Path, start: Start, unbroken: Unbroken) -> None:
-    """Processes are killed at random moments. If a process finishes before its kill, the next run uses a new folder."""
+    """Processes are killed at random moments. If one finishes before it is killed, the next run uses a new folder."""
     want = unbroken(kind)
     folders, killed, rng = [folder / "killed-0"], 0, np.random.default_rng(kills)
     for _ in range(20 * kills):
@@ -132,7 +132,7 @@ def test_starters_share_the_work(kind: str, starters: int, folder: Path, start: 
 def test_starters_of_whom_some_are_killed(kind: str, folder: Path, start: Start, unbroken: Unbroken) -> None:
     """Three processes work on a run. From time to time, one is killed and another is started.
 
-    The bits of the result must not change.
+    The result must be bitwise identical to that of an uninterrupted run.
     """
     want, rng, all_killed = unbroken(kind), np.random.default_rng(0), 0
     for number in range(10):
@@ -169,7 +169,7 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("kind", long_runs.UNITS)
 def test_a_disk_that_fills_up(kind: str, full_disk: Path, unbroken: Unbroken) -> None:
-    """A run that fills the disk raises OSError. With more space, the run resumes and gives the usual bits."""
+    """A run that fills the disk raises OSError. With more space, it resumes, bitwise as if uninterrupted."""
     want = unbroken(kind)
     folder, ballast = full_disk / "inside" / "run", full_disk / "ballast"
     refusals = []

@@ -1,6 +1,6 @@
-"""Test that public objects own their arrays, by overwriting the caller's arrays before use.
+"""Test that public objects own their arrays, by overwriting the caller's arrays before the objects are used.
 
-An object is made from copies of some arrays. Then every copy is overwritten, and the object is used. The results must
+Each object is made from copies of arrays. Then every copy is overwritten, and the object is used. The results must
 not depend on the overwriting. The last test lists callables that, by design, read the caller's data later.
 """
 
@@ -26,7 +26,7 @@ LINEAR = mn.Sequential(mn.Dense(8), mn.Dense(1))
 
 
 def arrays() -> dict[str, Any]:
-    """Return new copies of the test arrays by name."""
+    """Return a dictionary with new copies of the test arrays."""
     rng = np.random.default_rng(0)
     found = {
         "x": rng.standard_normal((7, 3)), "y": rng.standard_normal((7, 2)), "theta": NET.init(rng),
@@ -219,7 +219,7 @@ def test_nothing_is_stale(name: str) -> None:
 
 
 class Borrower:
-    """A negative control: it keeps the caller's array and reads the array later."""
+    """A negative control that keeps the caller's array and reads it later."""
 
     def __init__(self, x: Any) -> None:
         self.x = x
@@ -237,5 +237,5 @@ def test_a_borrower_is_found(key: str) -> None:
 
 @pytest.mark.parametrize("function", [mn.train, mn.flow, mn.kernel_flow, mn.kernel_descent, mn.datasets.Dataset])
 def test_what_reads_its_data_while_it_runs_says_so(function: Any) -> None:
-    """Some callables do not copy their data, which can be a file or very large. Their docstrings must say so."""
+    """Some callables do not copy their data, which can be in a file or very large. Their docstrings must say so."""
     assert re.search("read during (the run|use) and not copied", " ".join(function.__doc__.split()))

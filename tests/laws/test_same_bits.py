@@ -40,7 +40,7 @@ def executors() -> Iterator[dict[str, Executor]]:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_rows_in_blocks_of_their_own_size(dtype: str, executors: dict[str, Executor]) -> None:
-    """Over 3,000 rows need several blocks. Another split changed the bytes of 25 to 45 % of the kernel's entries."""
+    """Over 3,000 rows need several blocks. With a different split, the bytes of 25 to 45 % of the entries changed."""
     x = data(dtype, 3100, 5)
     same_bits(an.kernel(DENSE["relu"]), (x,) if dtype == "float32" else (x, x[:300].copy()), executors)
 
@@ -120,7 +120,7 @@ def test_diagonals_and_derivatives_on_any_number_of_cores() -> None:
 
 
 def test_beside_other_threads_at_work() -> None:
-    """The bits of a kernel do not change while three other threads also evaluate kernels."""
+    """A kernel is bitwise the same if three other threads evaluate kernels at the same time."""
     kernel, x, images, stop = an.kernel(DENSE["relu"]), data("float64", 900, 5), data("float64", 20, 4, 6, 2), Event()
     pooled = an.kernel(IMAGES["pooled"])
     wanted = kernel.ntk(x), pooled.ntk(images)

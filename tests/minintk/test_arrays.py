@@ -28,7 +28,7 @@ def test_what_is_no_array(other: Any) -> None:
 
 
 def test_mixed_libraries() -> None:
-    """Arrays of two libraries, here NumPy and the stand-in for CuPy, raise TypeError if passed in one call."""
+    """Passing arrays of two libraries (here NumPy and the CuPy stand-in) in one call raises TypeError."""
     from tests.kit.arrays_under_test import namespace
 
     theirs = namespace("standin").asarray(np.ones(3))
@@ -155,7 +155,7 @@ def test_cache_slices_cover_the_last_axis() -> None:
 
 
 def test_masked_arrays_are_refused_wherever_data_enters() -> None:
-    """Masked arrays are refused, because sums skip a masked NaN, so `check_finite` would accept it."""
+    """Masked arrays are refused: sums skip masked values, so `check_finite` would miss a masked NaN."""
     import analytic as an
     import minintk as mn
 
@@ -190,7 +190,7 @@ def test_masked_arrays_are_refused_wherever_data_enters() -> None:
 def test_memory_of_a_gpu_is_what_its_pool_may_take(
     limit: int, used: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The available memory is 100 + 12 bytes (device and pool), up to the pool's limit. A limit of 0 means no limit."""
+    """100 bytes on the device and 12 in the pool are available, up to the pool's limit. A limit of 0 means no limit."""
     pool = SimpleNamespace(free_bytes=lambda: 12, get_limit=lambda: limit, used_bytes=lambda: used)
     runtime = SimpleNamespace(memGetInfo=lambda: (100, 1000))
     cupy = SimpleNamespace(cuda=SimpleNamespace(runtime=runtime), get_default_memory_pool=lambda: pool)
@@ -200,14 +200,14 @@ def test_memory_of_a_gpu_is_what_its_pool_may_take(
 
 
 class Device:
-    """The part of CuPy's Device that the library uses."""
+    """A stand-in for the part of CuPy's Device that the library uses."""
 
     def __init__(self, place: int = 0) -> None:
         self.id = place
 
 
 class Placed(np.ndarray):
-    """An array with an attribute that names the array's GPU."""
+    """An array whose `device` attribute names its GPU."""
 
     device: Any = Device(1)
 

@@ -1,4 +1,4 @@
-"""Test the number of threads for quotas of control groups and settings of the caller."""
+"""Test the number of threads under the CPU quotas of control groups and the caller's settings."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def test_the_message_says_what_to_do(action: Any, error: type[Exception], messag
 
 
 class Foreign:
-    """An array that follows the array API standard, like JAX's and PyTorch's, but belongs to neither NumPy nor CuPy."""
+    """A stand-in for an array that, like JAX's, follows the array API standard but is neither NumPy's nor CuPy's."""
 
     dtype, ndim, shape = np.dtype(np.float64), 2, (6, 4)
 
@@ -60,7 +60,7 @@ def test_arrays_of_other_libraries_are_refused_at_the_door() -> None:
 
 
 def deep(depth: int, **scales: Any) -> mn.Network:
-    """Return a network of `depth` ReLU layers with one output."""
+    """Return a network with `depth` hidden ReLU layers and one output."""
     hidden = [layer for _ in range(depth) for layer in (mn.Dense(16, **scales), mn.ReLU())]
     return mn.Network(mn.Sequential(*hidden, mn.Dense(1)), (4,))
 

@@ -1,4 +1,4 @@
-"""Test a fork while the pool is working: the child can run two items at once, and BLAS has all its threads again."""
+"""Test a fork while the pool is working: the child can run two items in parallel, and BLAS regains all its threads."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SCRIPT = """
 
 
 def outcome(hook: str, seconds: int) -> int:
-    """Run the script after `hook` and return its exit status. Its two items must overlap within `seconds`."""
+    """Return the exit status of `hook` followed by SCRIPT, whose two items must overlap within `seconds`."""
     script = textwrap.dedent(hook) + textwrap.dedent(SCRIPT)
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "2"}
     command = [sys.executable, "-c", script, str(seconds)]

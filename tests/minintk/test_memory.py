@@ -1,4 +1,4 @@
-"""Test the memory that a call may use: free memory, and limits of control groups, read from the test's own files."""
+"""Test the memory that a call may use: free memory, and limits of control groups, read from temporary files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def forget() -> None:
 
 
 def tree(root: Path, mount: str, groups: str, files: Mapping[str, object]) -> Path:
-    """Write the table of mounts, the groups of the process, and `files` below `root`, and return `root`."""
+    """Write the mount table, the process's control groups and `files` below `root`, and return `root`."""
     for name, content in {"proc/self/mountinfo": mount, "proc/self/cgroup": groups, **files}.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(f"{content}\n")
@@ -33,7 +33,7 @@ V1 = """35 31 0:32 / /sys/fs/cgroup/memory rw shared:9 - cgroup cgroup rw,memory
 
 
 def test_the_least_of_nested_groups_counts(tmp_path: Path) -> None:
-    """The smallest free memory of nested groups applies. Here, a SLURM job has a memory limit but its step has none.
+    """Among nested groups, the least free memory counts. Here, a SLURM job has a memory limit but its step has none.
 
     The word "max" means unlimited. Page cache that can be dropped does not count as used.
     """

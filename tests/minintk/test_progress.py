@@ -49,7 +49,7 @@ def test_hours_of_work_are_named_once(
 ) -> None:
     """The time left is printed once, after ten seconds, if an hour or more is left.
 
-    The estimate uses only work since the start of this process.
+    The estimate is based only on work done since this process started.
     """
     clock = iter([0.0, 5.0, 20.0, 30.0])
     monkeypatch.setattr(progress, "perf_counter", lambda: next(clock))
@@ -63,7 +63,7 @@ def test_hours_of_work_are_named_once(
 def test_work_without_a_bar_names_its_hours(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The hours are also printed for work that shows no bar and reports its progress in fractions of 1."""
+    """The hours left are also printed for work that shows no bar and reports progress as fractions of 1."""
     clock = iter([0.0, 20.0, 40.0])
     monkeypatch.setattr(progress, "perf_counter", lambda: next(clock))
     with progress_of("Cholesky", 1.0, shown=False) as advance:

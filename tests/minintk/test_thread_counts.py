@@ -1,4 +1,4 @@
-"""Test that the bits of results depend on the data, and not on the number of threads, the caller or other work."""
+"""Test that results are bitwise independent of the number of threads, of the caller and of concurrent work."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COUNTS = (1, 2, 4, 16)
 
 @pytest.fixture
 def every_host() -> Iterator[dict[str, Host]]:
-    """Yield functions that train, fit and compute kernels, at thresholds that cut all work into pieces."""
+    """Yield functions that train, fit and compute kernels, with thresholds so low that all work is divided."""
     with hosts() as (all_hosts, _):
         yield all_hosts
 
@@ -102,7 +102,7 @@ def test_bits_do_not_depend_on_who_asks(name: str, how: Callable[[Host], str], e
 
 
 def work_of_a_process(seed: int) -> str:
-    """Return a digest of two steps, a kernel and a solve at default thresholds, for a separate process."""
+    """Return a digest of two steps, a kernel and a solve at default thresholds. It runs in a separate process."""
     rng = np.random.default_rng(seed)
     x, y = rng.standard_normal((128, 28, 28, 1)).astype(np.float32), np.eye(10, dtype=np.float32)[np.arange(128) % 10]
     net = mn.Network(mn.zoo.lenet5(), (28, 28, 1))
@@ -124,9 +124,9 @@ def test_bits_in_processes_of_joblib() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("blas", [1, 2])
 def test_bits_at_sizes_of_users(blas: int) -> None:
-    """For any number of threads, LeNet-5 and a residual network have the same bits after two steps on 256 images.
+    """After two steps on 256 images, LeNet-5 and a residual network are bitwise the same for each number of threads.
 
-    A kernel and a solve with 3,500 points have the same bits, too.
+    So are a kernel and a solve with 3,500 points.
     """
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((256, 28, 28, 1)).astype(np.float32), np.eye(10, dtype=np.float32)[np.arange(256) % 10]
@@ -149,7 +149,7 @@ def test_bits_at_sizes_of_users(blas: int) -> None:
 
 
 def test_joined_ensembles_do_not_depend_on_it_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Members are distributed over the cores, and their bits do not depend on the number of threads."""
+    """Members distributed over the cores are bitwise the same for each number of threads."""
     net = mn.Network(mn.Sequential(mn.Dense(300), mn.ReLU(), mn.Dense(2)), (400,))
     theta, x = net.init(np.random.default_rng(0), ensemble=6), np.random.default_rng(1).standard_normal((40, 400))
     monkeypatch.setattr(thresholds.THRESHOLDS, "ensemble_bytes", 2**20)

@@ -21,14 +21,14 @@ from minintk.threads import parallel, single_threaded_blas
 def blas_threads() -> set[int]:
     """Return the thread counts of the BLAS libraries that the pool knows.
 
-    SciPy's own library, which is loaded later, is unknown to the pool.
+    They do not include SciPy's own library, which is loaded later.
     """
     return {int(library.num_threads) for library in threads.blas_libraries()}
 
 
 @contextmanager
 def blas_at(count: int) -> Iterator[None]:
-    """Set BLAS to `count` threads inside the block. The limit of threadpoolctl would apply to only one thread."""
+    """Set BLAS to `count` threads inside the block. A limit set by threadpoolctl would affect one thread only."""
     before = [(library, library.num_threads) for library in threads.blas_libraries()]
     for library, _ in before:
         threads.set_threads(library, count)
@@ -126,7 +126,7 @@ def test_an_error_is_raised(two_cores: None) -> None:
 
 @pytest.fixture
 def item_0_is_taken(two_cores: None, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Return an event to set when item 0 begins. The calling thread takes no item before the event is set."""
+    """Return an event that item 0 must set when it begins. Until then, the calling thread takes no items."""
     hand_over, began = threads._Pool.hand_over, threading.Event()
 
     def late(pool: threads._Pool, job: threads._Job, count: int) -> None:
@@ -168,7 +168,7 @@ def test_an_interrupt_is_raised_before_errors_of_items(item_0_is_taken: threadin
 
 
 def test_a_pool_inside_the_pool_is_a_plain_loop(two_cores: None) -> None:
-    """A call of `parallel` inside the pool could wait for itself, so it runs as a plain loop."""
+    """A call of `parallel` inside the pool could deadlock, so it runs as a plain loop."""
 
     def outer(i: int) -> list[int]:
         return parallel(lambda _: threading.get_ident(), range(3))
@@ -253,7 +253,7 @@ def test_blas_is_given_back_although_a_frame_is_kept() -> None:
 
 
 def test_many_threads_hold_blas_and_give_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads that limit BLAS always see one BLAS thread, without a lock. In the end, BLAS has all its threads."""
+    """Without a lock, threads that limit BLAS always see one BLAS thread. Afterwards, BLAS has all its threads."""
     monkeypatch.setattr(threads, "PATIENCE", 60.0)  # even if a thread that restores is paused for long
     wrong = list[set[int]]()
 

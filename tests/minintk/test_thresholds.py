@@ -1,4 +1,4 @@
-"""Test that pieces cover the whole work and depend only on the size of the work."""
+"""Test that pieces cover all the work and depend only on its size."""
 
 from __future__ import annotations
 

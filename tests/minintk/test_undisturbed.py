@@ -26,7 +26,7 @@ class Late(Exception):
 
 @pytest.fixture
 def on_signal() -> Iterator[Callable[[Callable[[], object]], None]]:
-    """Yield a function that sets the action of SIGUSR1."""
+    """Yield a function that installs a handler for SIGUSR1."""
     before = signal.getsignal(signal.SIGUSR1)
 
     def does(act: Callable[[], object]) -> None:
@@ -37,7 +37,7 @@ def on_signal() -> Iterator[Callable[[Callable[[], object]], None]]:
 
 
 def interrupted(ran: list[str], go: Event) -> str:
-    """Do work that receives a signal in the middle, and finish the work after the signal."""
+    """Send this process a signal in the middle of the work, then finish the work."""
     os.kill(os.getpid(), signal.SIGUSR1)
     assert go.wait(60)
     ran.append("to the end")
@@ -126,7 +126,7 @@ print(bool(came), raised == (sys.argv[2] == "raises"), loops() is not None)
 def test_a_signal_in_the_first_use_of_numba(does: str, module: str) -> None:
     """A signal arrives while `module` is imported.
 
-    An exception in the signal handler is raised, a nested call succeeds, and Numba still loads.
+    An exception in the signal handler propagates, a nested call succeeds, and Numba still loads.
     """
     pytest.importorskip("numba")
     if find_spec("minintk.fast") is None:

@@ -1,4 +1,4 @@
-"""Test that checks of arguments convert valid values to Python's own types, and that errors name invalid values."""
+"""Test that checks of arguments convert valid values to built-in types, and that errors name invalid values."""
 
 from __future__ import annotations
 

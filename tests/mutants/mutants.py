@@ -4,16 +4,16 @@
     python3 make.py mutants --modules "analytic/images/*" --sample 20 --again
 
 Mutants are written to a copy of the last commit under `.mutants/`, never to the checkout.  Only tests that call the
-changed function run: first the tests in its module's test file, then quick tests in other files. With `--whole`, all
-other tests also run against a mutant that survives them, which can take an hour per survivor. One run of the suite
-records which test calls which function. Later runs reuse this record (`--map` renews it).
+changed function run: first the tests in its module's test file, then quick tests in other files. With `--whole`, a
+mutant that survives these tests must also face all others, which can take an hour per survivor. One run of the suite
+records the functions that each test calls. Later runs reuse this record (`--map` renews it).
 
 Verdicts are appended to `.mutants/results.jsonl`, so that a stopped run can resume. Use `--again` to test survivors
 again after tests have been added. Mutants that compute the same results, or that no test should distinguish from the
 original, are listed in equivalent.toml with the reason.
 
-We do not use mutmut or cosmic-ray, because they do not change axes, dtypes, terms and factors. They also do not select
-tests by the functions that the tests call. Selecting tests in this way avoids running a slow suite for most mutants.
+mutmut and cosmic-ray are not used, because they do not change axes, dtypes, terms or factors. Nor do they select tests
+by the functions called. Such a selection avoids running a slow suite for most mutants.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ MEMORY = 12 << 30  # bytes of address space for a mutant, so that endless alloca
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result for a mutant (killed, timeout, survived or equivalent), and the test that decided the result."""
+    """The result for a mutant (killed, timeout, survived or equivalent), and the test that decided it."""
 
     key: str
     status: str
@@ -234,7 +234,7 @@ class Copy:
     def stage(self, path: str, tests: list[str], with_new: bool) -> tuple[str, str]:
         """Run some tests and return (status, test that failed).
 
-        If `with_new`, tests of the module's test file that the record does not contain run too.
+        If `with_new`, unrecorded tests in the module's test file run too.
         """
         only = self.folder / "only.json"
         young = [mirrored(path), path] if with_new else []
@@ -259,7 +259,7 @@ def failures(output: str) -> list[str]:
 
 
 def humble(seconds: float) -> None:
-    """Lower the priority of a child process, limit its memory, and limit the processor time to `seconds`."""
+    """Lower a child process's priority, limit its memory, and limit its processor time to `seconds`."""
     import resource
 
     os.nice(10)
@@ -342,7 +342,7 @@ def known(results: Path) -> dict[str, Verdict]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Test a sample of mutants. Return 1 if a mutant survived that is not known to be equivalent."""
+    """Test a sample of mutants. Return 1 if a mutant survived and is not known to be equivalent."""
     parser = argparse.ArgumentParser(prog="make.py mutants", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--modules", action="append", default=[], metavar="GLOB", help="only these paths")
     parser.add_argument("--tests", action="append", default=[], metavar="GLOB", help="note only these files of tests")

@@ -42,7 +42,7 @@ Changes = Iterator[tuple[str, str]]
 
 @dataclass(frozen=True)
 class Mutation:
-    """A change of a module, which replaces the bytes from `start` to `end` of the source by `after`."""
+    """A change of a module: it replaces the bytes from `start` to `end` of the source with `after`."""
 
     path: str  # path of the module, relative to the root of the repository
     scope: str  # the qualified name of the function or class around the change, "" for the module itself
@@ -206,7 +206,7 @@ def of_comparison(left: ast.expr, ops: list[ast.cmpop], rest: list[ast.expr], te
 
 
 def of_call(func: ast.expr, args: list[ast.expr], keywords: list[ast.keyword], text: TextOf) -> Changes:
-    """Yield changes of a call, e.g. a similar function, no function, other axes, or a range that is shorter by one."""
+    """Yield changes of a call, such as a similar function, no function, other axes, or a range shortened by one."""
     name = func.id if isinstance(func, ast.Name) else func.attr if isinstance(func, ast.Attribute) else ""
     named = [f"{k.arg}={text(k.value)}" if k.arg else f"**{text(k.value)}" for k in keywords]
     inner = ", ".join([*map(text, args), *named])

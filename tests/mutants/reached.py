@@ -1,8 +1,8 @@
 """Record which functions each test calls, or run selected tests in a given order: a pytest plugin with two uses.
 
 The environment variable REACHED_RECORD names the file for the recorded map, and REACHED_ONLY the file that selects
-tests. The map contains functions, not lines, because line numbers change. The map is built once. Neither child
-processes nor threads of minintk's pool are traced.
+tests. The map is built once, so it contains functions rather than line numbers, which change. Neither child processes
+nor threads of minintk's pool are traced.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 cases : JSON, [{"spec": ["Sequential", [["Dense", {"width": 3}], ...]], "standard": true or false (NTK parametrization),
     "x1", "x2": index in `shapes`, "nngp", "ntk": {"shape", "from": index in `values`, "largest": entry}, "test"}, ...].
 inputs : all inputs, concatenated. shapes : their shapes, as JSON.
-values : the entries of all kernels, concatenated. Large kernels have ENTRIES evenly spaced entries here.
+values : the entries of all kernels, concatenated. For large kernels, only ENTRIES evenly spaced ones.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ENTRIES = 24
 
 @dataclass(frozen=True)
 class ScaledErf(mn.Activation):
-    """The activation a erf(b x) + c, which approximates the sigmoid with the default constants."""
+    """The activation a erf(b x) + c. With the default constants, it approximates the sigmoid."""
 
     a: float = 0.5
     b: float = 1 / SIGMOID_LIKE

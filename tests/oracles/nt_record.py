@@ -4,9 +4,9 @@
 
 CHECKOUT is a checkout of google/neural-tangents, whose folder `tests` is imported. The environment needs
 neural-tangents 0.6.5, jax 0.4.30, NumPy 1 and absl, but not minintk. While the tests run, recorders replace the layers
-of stax, so no kernel is computed. Monte Carlo is skipped. Cases that the tests skip for speed run too, within MOST and
-SECONDS. Then stax's layers compute the kernels of each distinct network. OUT.npz contains `cases` (JSON: networks,
-names of tests, errors) and the arrays "x1 7", "x2 7", "nngp 7", "ntk 7" of case 7. `nt_translate.py` reads this file.
+of stax, so no kernel is computed, nor any Monte Carlo estimate. Cases that the tests skip for speed run too (per test,
+at most MOST and SECONDS). Then stax's layers compute each distinct network's kernels. OUT.npz contains `cases` (JSON:
+networks, tests, errors) and, for case 7, the arrays "x1 7", "x2 7", "nngp 7", "ntk 7". `nt_translate.py` reads it.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def recorded(network: Json, x1: Any, x2: Any, options: Json) -> None:
 
 
 def triple(network: Json) -> tuple[Any, Any, Any]:
-    """Return stand-ins for init_fn, apply_fn and kernel_fn of a network, of which kernel_fn records the network."""
+    """Return stand-ins for a network's init_fn, apply_fn and kernel_fn, the last of which records the network."""
 
     def init_fn(rng: Any = None, input_shape: Any = (4, 4), *rest: Any, **options: Any) -> Any:
         return (input_shape[0], 10), ()

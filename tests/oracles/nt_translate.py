@@ -4,7 +4,7 @@
 
 This command reads the output of `nt_record.py`, prints how many kernels agree and why other networks cannot be
 expressed, and writes neural_tangents.npz. Layers are replaced by their equivalents. The equivalents of SumPool,
-GlobalSumPool and DotGeneral by a number use `Scale`. `nt_cases.py` defines erf with constants, a sigmoid and Gabor.
+GlobalSumPool and DotGeneral by a number use `Scale`. `nt_cases.py` defines erf with constants (Sigmoid_like) and Gabor.
 With b_std = 0 in the standard parametrization, biases start at 0 and learn. Dropout with x2 equal to x1 is counted
 separately, because equal rows are one example in neural-tangents and two examples in minintk.
 """
@@ -43,7 +43,7 @@ class Unsaid(Exception):
 
 
 def letters(network: Json, rank: int) -> str:
-    """Return the order of the input axes, e.g. "NHWC", from the first convolution, or the rank and Dense layers."""
+    """Infer the order of the input axes ("NHWC") from the first convolution, or else from the rank and Dense layers."""
 
     def first(one: Json) -> str:
         if one["layer"].startswith("Conv") and one.get("dimension_numbers"):

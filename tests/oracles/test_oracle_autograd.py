@@ -1,7 +1,7 @@
-"""Compare networks with HIPS autograd, applied to the same networks written from their formulas.
+"""Compare networks and their derivatives with HIPS autograd, applied to the networks' formulas.
 
-The oracle uses nothing of minintk except the names and shapes of the tensors. It receives theta as a dictionary of
-tensors. Every derivative by autograd is compared with minintk's hand-written derivative, to TOLERANCE.
+The oracle uses nothing from minintk except the names and shapes of tensors. It receives theta as a dictionary of
+tensors. Derivatives by autograd must agree with minintk's hand-written ones to TOLERANCE.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def torch_sigmoid(w: Tensors, x: Array) -> Array:
 
 
 def padded(x: Array, top: int, bottom: int, left: int, right: int) -> Array:
-    """Return x : (N, H, W, C) with zeros around the pixels."""
+    """Return images x : (N, H, W, C), padded with zeros."""
     return anp.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)), mode="constant")
 
 

@@ -3,7 +3,7 @@
     python -m tests.planted.planted           prints the sheet, docs/planted-errors.md
 
 A law is a function that raises AssertionError with measured values if it does not hold. `test_planted.py` checks that
-each law passes on the unchanged library and fails with the error planted. `tests/laws/` runs laws over random specs.
+each law passes on the unchanged library and fails with the error planted. `tests/laws/` runs laws on random specs.
 Here laws run on a few fixed networks, so that the sheet does not change between runs.
 """
 

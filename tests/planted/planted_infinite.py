@@ -158,7 +158,7 @@ def _(patch: Patch) -> None:
 
 
 def wrong_ball(patch: Patch, wrong: Callable[[Any], dict[str, float]]) -> None:
-    """Plant other constants in the gain of heavy-ball descent. wrong(descent) returns {name: changed constant}."""
+    """Plant wrong constants in the gain of heavy-ball descent. wrong(descent) returns {name: changed constant}."""
     descent = analytic.training.dynamics.GradientDescent
     right = descent.gain
     patch.setattr(descent, "gain", lambda self, t: right(replace(self, **wrong(self)), t))
@@ -215,7 +215,7 @@ def _(patch: Patch) -> None:
 
 
 def wrong_covariance(patch: Patch, formula: Callable[[Array, Array, Array, Array, Array], Array]) -> None:
-    """Plant another covariance, formula(A, K(X, X), K(x, X), K(x, x), Theta(X, X))."""
+    """Plant a wrong covariance, formula(A, K(X, X), K(x, X), K(x, x), Theta(X, X))."""
     right = analytic.training.gp.Ensemble.predict
 
     def predict(self: Any, x_test: Array, t: Any = np.inf, *, kind: Any = "ntk", cov: bool = False) -> Any:

@@ -35,9 +35,9 @@ PIXELS = np.random.default_rng(6).standard_normal((4, 4, 5, 3)) - 2.0
 
 
 def on_images(*layers: mn.spec.Layer, ensemble: int | None = None) -> list[tuple[mn.Network, Array]]:
-    """Return (network, theta) for each layer. The network contains the layer, and theta is not an initial theta.
+    """Return (network, theta) for each layer. The network contains the layer, and theta is away from initialisation.
 
-    Each layer is between two convolutions. Each network ends in GlobalAvgPool or Flatten, in turn, and Dense.
+    Each layer is between two convolutions. Networks end alternately in GlobalAvgPool and in Flatten, then Dense.
     """
     rng, found = np.random.default_rng(3), []
     for i, layer in enumerate(layers or IMAGE_LAYERS):
@@ -106,7 +106,7 @@ NEVER = 10**15
 
 @contextmanager
 def fast_paths(**closed: int) -> Iterator[None]:
-    """Make small networks use every fast path, except those whose thresholds are given as keywords (e.g. NEVER)."""
+    """Make small networks use every fast path, except those whose thresholds are set by keyword (to NEVER)."""
     with small_is_large(), single_threaded_blas(), pytest.MonkeyPatch.context() as patch:
         for name, value in closed.items():
             patch.setattr(THRESHOLDS, name, value)

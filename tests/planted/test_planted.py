@@ -1,4 +1,4 @@
-"""Test that each law fails with the planted error and passes without the error."""
+"""Test that each law fails with its planted error and passes without it."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 
     python tests/project/browser.py FILE.py NOTEBOOK.md ...
 
-An audit hook, which cannot be removed, raises an error if a process is started or a file is mapped.  Threads and the
-processes of multiprocessing fail in the functions that start them.  The errors are those of Pyodide, except that
-Pyodide imitates mmap.  The system reports four cores, so that code that uses threads tries to start them.  The last
+An audit hook, which cannot be removed, raises an error if a process is started or a file is mapped.  The functions
+that start threads and the processes of multiprocessing raise errors too.  The errors are those of Pyodide, except that
+Pyodide emulates mmap.  The system reports four cores, so that code that uses threads tries to start them.  The last
 line printed is a JSON object with the numbers of threads, processes and maps that the files requested.
 """
 
@@ -44,12 +44,12 @@ def no_thread(*arguments: Any, **settings: Any) -> None:
 
 
 def no_process(*arguments: Any) -> None:
-    """Count the request and raise OSError, in place of a function that starts a process without an audit event."""
+    """Count the request and raise OSError, in place of a function that would start a process without an audit event."""
     refuse("os.fork", ())
 
 
 def cells(notebook: Path) -> list[str]:
-    """Return the code of each cell of a notebook. Empty lines before the code preserve its line numbers."""
+    """Return the code of each cell of a notebook. Empty lines before each cell preserve line numbers."""
     text = notebook.read_text(encoding="utf-8")
     return ["\n" * text.count("\n", 0, found.start(2)) + found[2] for found in CELL.finditer(text)]
 

@@ -3,7 +3,7 @@
     python3 make.py deletions [speed laboratory course large beyond examination lifting all]
 
 Without names, each satellite in turn is deleted, and the laws and doctests run.  Then all satellites are deleted, and
-every test of the core runs.  Tests that import a deleted satellite are deleted too, and are listed.
+every test of the core runs.  Tests that import a deleted satellite are deleted too, and printed.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def build(place: Path) -> tuple[Path, Path]:
 
 
 def pythons(only: list[str] | None) -> Iterator[tuple[str, str]]:
-    """Yield (version, path) of each requested Python that is on the PATH and runs. Print the other versions."""
+    """Yield (version, path) of each requested Python that is on the PATH and runs. Print those left out."""
     for version in only or PYTHONS:
         path = shutil.which(f"python{version}")
         if path and subprocess.run([path, "-c", ""], capture_output=True, check=False).returncode == 0:

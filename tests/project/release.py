@@ -111,7 +111,7 @@ def program(text: str) -> str:
 
 
 def outline(node: object) -> str:
-    """Return a syntax tree as text that is equal in all versions of Python. The text of `ast.dump` changed in 3.13."""
+    """Return a syntax tree as text that is equal in all versions of Python. `ast.dump` changed in 3.13."""
     if isinstance(node, ast.AST):
         fields = ((name, value) for name, value in ast.iter_fields(node) if value is not None and value != [])
         return f"{type(node).__name__}({', '.join(f'{name}={outline(value)}' for name, value in fields)})"

@@ -43,7 +43,7 @@ def call(thing: Any) -> str:
 
 
 def own(thing: type) -> list[type]:
-    """Return those of the class and its base classes that are defined in minintk or analytic."""
+    """Return the class and its base classes, except those defined outside minintk and analytic."""
     return [c for c in thing.__mro__ if c.__module__.startswith(("minintk", "analytic"))]
 
 
@@ -78,7 +78,7 @@ def surface() -> str:
 
 
 def changes(old: str, new: str) -> list[str]:
-    """Return the lines that differ. Old lines begin with "- ", new lines with "+ "."""
+    """Return the lines that differ, old ones with the prefix "- " and new ones with "+ "."""
     a, b = old.splitlines(), new.splitlines()
     return [f"- {one}" for one in a if one not in b] + [f"+ {one}" for one in b if one not in a]
 

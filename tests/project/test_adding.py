@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif("reference/extending" not in PAGES, reason="ther
 
 @cache
 def page() -> Any:
-    """Return the code of the page as a module, so that the classes can be pickled."""
+    """Return the code of the page as a module, so that its classes can be pickled."""
     module = sys.modules["extending_page"] = ModuleType("extending_page")
     for block in CODE.findall(PAGES["reference/extending"].read_text(encoding="utf-8")):
         exec(compile(block, "extending.md", "exec"), vars(module))

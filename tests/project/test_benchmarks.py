@@ -1,4 +1,4 @@
-"""Test benchmarks/ without peer libraries: changes of times, limits, intervals, reports, and reference answers."""
+"""Test benchmarks/ without peer libraries: changes in times, limits, intervals, reports, and reference answers."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_networks_are_the_same_to_minintk(benchmarks: Any) -> None:
 
 @pytest.mark.parametrize("linear", [False, True])
 def test_references_are_right(benchmarks: Any, linear: bool) -> None:
-    """For a small residual network, the reference agrees with minintk after two steps. A third step is detected."""
+    """For a small residual network, the reference agrees with minintk after two steps. After three, it differs."""
     networks, single = benchmarks("networks"), benchmarks("single")
     net = networks.resnet(not linear, 2)
     a = single.inputs(net, (8, 8, 3), 6, 10, False)

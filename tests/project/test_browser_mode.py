@@ -92,7 +92,7 @@ def written(folder: Path, code: str) -> Path:
 
 
 def test_thirty_lines(tmp_path: Path) -> None:
-    """As in a browser, README.md's code prints the output that it shows, up to one unit in each number's last digit."""
+    """In browser mode, README.md's code prints the output shown, to one unit in each number's last digit."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     code, shown = (text.split(f"```{kind}\n")[1].split("```")[0] for kind in ("python", "text"))
     said = printed(written(tmp_path, code))[:-1]

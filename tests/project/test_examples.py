@@ -103,7 +103,7 @@ def check_backprop(found: dict[str, float]) -> None:
 def check_authors(found: dict[str, float]) -> None:
     """Check that each accuracy exceeds chance by more than 3 standard errors.
 
-    The networks' mean may differ from the NTK's prediction by the scatter and by a term of order 1 / width.
+    The distance of the networks' mean from the NTK's prediction must be .5 to 1.8 times the scatter of the mean.
     """
     for name in ("NNGP", "NTK", "networks"):
         assert found[f"{name}, 80"] - 3 / 1.96 * found[f"{name}, 80 ±"] > 0.5
@@ -122,7 +122,7 @@ def convolved(k: Array) -> Array:
 
 
 def kernels_by_hand(x: Array, images: Array, depth: int) -> dict[str, Array]:
-    """Return kernels of `depth` 3 x 3 ReLU convolutions, Flatten or pooling, and Dense, from all pairs of pixels."""
+    """Return kernels of `depth` 3 x 3 ReLU convolutions, Flatten or pooling, and Dense, via all pairs of pixels."""
     found: dict[str, list[Array]] = {f"{end} {kind}": [] for end in ("flatten", "pool") for kind in ("NNGP", "NTK")}
     for a in x:
         k, t = np.einsum("ij,nkl->nijkl", a, images), np.zeros((len(images), 8, 8, 8, 8))
@@ -144,7 +144,7 @@ def kernels_by_hand(x: Array, images: Array, depth: int) -> dict[str, Array]:
 def check_regression(found: dict[str, float]) -> None:
     """Recompute the errors for 20 images with `kernels_by_hand`. With 120 images, every accuracy exceeds .9.
 
-    The recomputed errors differ pairwise by over .15 %. The example's float32 errors equal these errors to .01 %.
+    The recomputed errors differ pairwise by over .15 %. The example's float32 errors agree with them to .01 %.
     """
     train, test = load("cnn_kernel_regression").data("digits", None, 120, 60, 0)
     x, x_test = (part.x[..., 0].astype(np.float64) for part in (train[:20], test))
@@ -227,7 +227,7 @@ def check_catapult(found: dict[str, float]) -> None:
 
 
 def check_edge(found: dict[str, float]) -> None:
-    """Check that lr x sharpness is near 2 in the last half of three runs. In the third, sharpness is still rising."""
+    """Check that lr x sharpness is 1.9 to 2.2 in the last half of two runs. In a third, it rises from over 1.2."""
     for fraction, least in ((1.5, 1.9), (2, 1.9), (3, 1.2)):
         name = f"lr = 2 / ({fraction} s)"
         assert found[f"{name}: at the start"] < 1.4
@@ -237,7 +237,7 @@ def check_edge(found: dict[str, float]) -> None:
 
 
 def check_hierarchy(found: dict[str, float]) -> None:
-    """Check the errors' exponents in the width: -1 (frozen, + O3), -2 (+ O4), -.75 (ReLU), up to intervals plus .2."""
+    """Check the errors' exponents in the width: -1 (frozen, + O3), -2 (+ O4), -.75 (ReLU), to .2 plus the interval."""
     for phi, powers in {"tanh": (-1, -1, -2), "erf": (-1, -1, -2), "ReLU": (-0.75, -0.75, -0.75)}.items():
         for order, power in zip(("frozen kernel", "+ O3", "+ O3 + O4"), powers, strict=True):
             for what in ("kernel", "outputs"):
@@ -282,7 +282,7 @@ def check_laziness(found: dict[str, float]) -> None:
 
 
 def check_rates(found: dict[str, float]) -> None:
-    """Check that J S J' predicts a step up to second order in lr. J J' is wrong by a power of n in muP and mean field.
+    """Check that J S J' predicts a step up to O(lr^2). In muP and mean field, J J' is wrong by a power of n.
 
     Kappa scales as in `laziness`.
     """
@@ -310,7 +310,7 @@ def check_path(found: dict[str, float]) -> None:
 
 
 def check_means(found: dict[str, Any]) -> None:
-    """Check that n (mean - limit) at two widths extrapolates to c at 1/n = 0, and is negative at n = 48."""
+    """Check that n (mean - limit), extrapolated from two widths to 1/n = 0, is c. At n = 48, it must be negative."""
     for t in (1, 2, 4):
         start, measured = f"1 hidden, tanh, t = {t}: 1/n -> 0", found[f"1 hidden, tanh, t = {t}: n = 48"]
         assert abs(found[start][2]) < 4.5
@@ -351,7 +351,7 @@ def test_mirrored_images_need_no_larger_system() -> None:
 
 
 def test_the_ridge_is_that_of_the_errors_left_out() -> None:
-    """The formula selects the same ridge as leaving out each example in turn."""
+    """The formula selects the same ridge as explicit leave-one-out validation."""
     example: Any = importlib.import_module("examples.local_pooling")
     rng = np.random.default_rng(0)
     A, y = rng.standard_normal((12, 30)), rng.standard_normal((12, 2))

@@ -1,4 +1,4 @@
-"""Test scripts that replicate claims. At a small size, rows agree with the papers, unless `work` ignores axes."""
+"""Test scripts that replicate claims. Small runs agree with the papers, but fail if `work` ignores its arguments."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def check_rows(script: Any, folder: Path, sizes: dict[str, Any]) -> None:
 
 
 def blind(script: Any) -> Any:
-    """Return a version of the script's `work` in which each argument except seeds keeps the first value passed."""
+    """Return a version of the script's `work` in which each argument, except seeds, keeps its first value."""
     right, first = script.work, dict[str, Any]()
 
     def work(**point: Any) -> Any:

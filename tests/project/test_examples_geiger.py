@@ -1,4 +1,4 @@
-"""Test scripts for Geiger et al. 2020. At reduced size, results pass the checks of claims; wrong results fail."""
+"""Test scripts for Geiger et al. 2020. At reduced size, results pass the checks, and wrong results fail."""
 
 import importlib
 from collections.abc import Callable
@@ -20,7 +20,7 @@ def _scripts_importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_exponents(found: Found) -> None:
-    """Compare the exponents in s of kernel and weights at fixed output, from three seeds at s <= 1e-5, with theory."""
+    """Compare kernel and weight exponents in s, at fixed output, with theory (three seeds, s <= 1e-5)."""
     for L in (2, 5):
         assert abs(found["exponents"][f"kernel, L = {L}"][0] + 2 / (1 + 1 / L)) < 0.1
         assert abs(found["exponents"][f"weights, L = {L}"][0] + 1 / (L + 1)) < 0.06
@@ -51,7 +51,7 @@ def check_linear(found: Found) -> None:
 
 
 def check_frozen(found: Found) -> None:
-    """Check that the final kernel performs like the network, and that the initial kernel performs worse."""
+    """Check that the final kernel is about as accurate as the network, and the initial kernel less accurate."""
     last, first = (found["behind"][f"sparse, feature, {kind}"][0] for kind in ("last", "first"))
     assert abs(last[0]) < last[1] + 0.02
     assert first[0] - last[0] > 0.05
@@ -186,7 +186,7 @@ def test_a_network_too_narrow_is_a_diverged_run() -> None:
 
 
 def test_the_stopping_rule_ends_at_the_size() -> None:
-    """With until=1, training stops when the root mean square of outputs is 1. Without `until`, training continues."""
+    """With until=1, training stops when the root mean square of outputs reaches 1. Otherwise, it continues."""
     geiger = importlib.import_module("geiger")
     (x, y), _ = geiger.task("digits", 20, 1)
     net = geiger.network(12, 2)

@@ -1,4 +1,4 @@
-"""Test scripts for deep networks of Lee et al. 2019. At reduced size, results pass the checks; wrong results fail."""
+"""Test scripts for deep networks of Lee et al. 2019. At reduced size, results pass checks, and wrong results fail."""
 
 import importlib
 from collections.abc import Callable

@@ -21,7 +21,7 @@ def _scripts_importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_movement(found: Found) -> None:
-    """Check how movements of tanh networks scale with width: exponents of weights and outputs to .15 (few seeds)."""
+    """Check how movements of tanh networks scale with width. With few seeds, exponents may miss theory by .15."""
     of = {name.partition(", ")[2]: fit for name, fit in found["exponents"].items()}
     for kind, power in (("input weights", -0.5), ("output weights", -0.5), ("middle weights", -1.0)):
         assert abs(of[kind][0] - power) < 0.15
@@ -32,9 +32,9 @@ def check_movement(found: Found) -> None:
 
 
 def check_ensemble(found: Found) -> None:
-    """Compare networks with the theories of training all layers and only the top layer, to 1.5 half-widths plus .15.
+    """Compare networks with the theories for all layers and for the top layer alone, to 1.5 half-widths plus .15.
 
-    Terms of order 1/64 require the .15. Networks with all layers trained must not agree with the top layer's theory.
+    The .15 allows for terms of order 1/64. Networks trained in all layers must contradict the top layer's theory.
     """
     for name in ("all", "top"):
         for mean, half, *_ in found[name].values():
@@ -160,7 +160,7 @@ def assert_near(a: Any, b: Any) -> None:
 
 
 def test_every_size_has_the_same_arguments() -> None:
-    """Each scale of a script sets the same arguments."""
+    """All scales of a script set the same arguments."""
     for name in PAPERS:
         sizes = importlib.import_module(name).SIZES
         assert set(sizes) == {"small", "evening", "paper"}
@@ -168,7 +168,7 @@ def test_every_size_has_the_same_arguments() -> None:
 
 
 def test_the_top_layer_alone() -> None:
-    """Up to rounding, descent on the kernel of the last features equals training with rate 0 in all other layers."""
+    """Up to rounding, descent on the kernel of the last features equals training the top layer alone."""
     lee, script = importlib.import_module("lee"), importlib.import_module("lee_ensemble")
     x, y, x_test, _ = lee.problem("digits", "binary", 12, 8)
     net = mn.Network(lee.spec("tanh", 3, 16), x.shape[1:])
@@ -185,7 +185,7 @@ def test_the_top_layer_alone() -> None:
 def test_the_linearisation_in_closed_form() -> None:
     """Up to rounding, `lee.linearised` equals training the linearised network, for several outputs.
 
-    Training the network itself gives other results.
+    Training the network itself gives different results.
     """
     lee = importlib.import_module("lee")
     x, y, x_test, _ = lee.problem("digits", "classes", 8, 5)

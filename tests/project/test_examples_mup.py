@@ -12,7 +12,7 @@ from tests.project.reruns import Found, check_script, importable, scripts
 
 
 def check_lecture(found: Found) -> None:
-    """Check that norms grow as the lecture states, and that features move in muP.
+    """Check that norms grow as the lecture states, and that features move more in muP than in NTK parametrization.
 
     The best rate of the narrow network must suit the wide network in muP, but not in the standard parametrization.
     """

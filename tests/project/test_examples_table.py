@@ -70,7 +70,7 @@ def test_joined_claims(shared: Any) -> None:
 
 @pytest.mark.parametrize("many", [1, 4])
 def test_a_row_has_one_level(shared: Any, many: int) -> None:
-    """With true values on the edge of the margin, at most 5 % of 2,000 rows (plus four standard errors) are wrong."""
+    """For true values at the margin's edge, at most 5 % (plus four standard errors) of 2,000 verdicts are wrong."""
     interval = importlib.import_module("intervals").interval
     rng, rows = np.random.default_rng(0), 2000
     answers = [
@@ -153,7 +153,7 @@ def test_so_many_more_seeds_decide(shared: Any, target: float, sign: int) -> Non
 
 
 def test_the_price_of_a_size_is_right_within_a_factor_of_three(shared: Any) -> None:
-    """Compare the estimated with the measured cost of larger runs, which took 6 to 40 times as long as on digits."""
+    """Compare estimated with measured costs of larger runs, which took 6 to 40 times as long as those on digits."""
     ledger, folder, off, larger = importlib.import_module("ledger"), EXAMPLES.parent / "docs" / "papers", [], []
     kept = {path.stem: json.loads(path.read_text("utf-8")) for path in folder.glob("*.json")}
     for name, small in kept.items():
@@ -167,7 +167,7 @@ def test_the_price_of_a_size_is_right_within_a_factor_of_three(shared: Any) -> N
 
 
 def test_runs_under_way_are_the_papers(shared: Any) -> None:
-    """Each record in docs/papers/under-way belongs to its script's work, at a width of the paper's size."""
+    """Each record in docs/papers/under-way belongs to its script, and its width is one of those of the size `paper`."""
     places = sorted((EXAMPLES.parent / "docs" / "papers" / "under-way").glob("*.runs/*/work.json"))
     for place in places:
         name = place.parents[1].stem
@@ -267,7 +267,7 @@ def test_parts_that_end_together_add_their_times(shared: Any, tmp_path: Path, mo
 
 
 def test_a_rerun_is_compared_number_by_number(shared: Any, tmp_path: Path) -> None:
-    """`compared` counts numbers that differ beyond errors, flipped verdicts, and verdicts that became undecided."""
+    """`compared` counts numbers that differ by more than their errors, flipped verdicts, and newly undecided ones."""
     replicate, page = importlib.import_module("replicate"), importlib.import_module("papers_page")
     texts = (
         ("1.0 ± 0.3; b = -0.5 (-0.6 to -0.4)", "1.5 ± 0.3; b = -0.5 (-0.6 to -0.4)"),

@@ -32,7 +32,7 @@ def share_right(f: Any, y: Any) -> float:
 
 
 def test_exact_solution_ridge_and_stopped_flow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compare accuracies of f_0 + J w for w = pinv(J) b, (J'J + ridge I)^-1 J' b, and a matrix exponential."""
+    """Compare accuracies with those of f_0 + J w: w = pinv(J) b, (J'J + ridge I)^-1 J' b, or by matrix exponential."""
     threshold, module, time = script("interpolation_threshold"), script("exact_linearised_lenet"), 2000.0
     net, theta0, (x, y, x_test, y_test) = threshold.problem("digits", 60, 0, 1, 3)
     found = module.solved("digits", 60, 0, 1, 3, time)
@@ -71,7 +71,7 @@ def test_least_squares_of_more_examples_than_weights() -> None:
 
 @pytest.mark.parametrize(("side", "width", "weights"), [(8, 1, 881), (8, 2, 3361), (28, 1, 1991)])
 def test_the_reduced_lenet_has_the_papers_share_of_weights(side: int, width: int, weights: int) -> None:
-    """At side 8, P = 50 k^2 + 20 k + 1 with k = 4 width. Weights per image, e.g. 881/867, are near 60,941/60,000."""
+    """At side 8, P = 50 k^2 + 20 k + 1 with k = 4 width. Weights per image: 881/867, near the paper's 60,941/60,000."""
     net = mn.Network(script("interpolation_threshold").reduced((side, side, 1), width), (side, side, 1))
     assert net.size == weights
 
@@ -100,7 +100,7 @@ def test_effective_ranks_are_of_singular_values() -> None:
 
 
 def test_the_frozen_kernel_learns_by_its_own_flow() -> None:
-    """The outputs agree with small steps of f' = -K dL/df from f = 0. L is the mean hinge loss divided by alpha^2."""
+    """Outputs agree with small Euler steps of f' = -K dL/df from f = 0. L is the mean hinge loss divided by alpha^2."""
     geiger = script("geiger")
     (x, y), (x_test, _) = geiger.task("sparse", 12, 5, "float64")
     net = geiger.network(10, 2)
@@ -162,7 +162,7 @@ def test_statistics_of_trajectories_forget_which_image_it_was() -> None:
 def test_a_linearisation_decays_towards_its_start_at_ten_times_the_rate(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kinds share initial weights and batches; their rates are 1 : 1 : 10. Linearisations decay towards theta_0."""
+    """Models share initial weights and batches, and have rates 1 : 1 : 10. Linearisations decay towards theta_0."""
     module, seen = script(name), []
 
     def kept(model: Any, theta0: Any, x: Any, y: Any, **how: Any) -> Any:

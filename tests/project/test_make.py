@@ -15,7 +15,7 @@ FATAL = "-W error -W ignore:invalid value encountered in matmul:RuntimeWarning"
 
 
 class Checkout:
-    """make.py in a folder with only its two input files. Commands are recorded but not run."""
+    """A folder with make.py and only its two input files. Commands are recorded but not run."""
 
     def __init__(self, make: ModuleType, root: Path) -> None:
         self.make, self.root, self.calls, self.failing = make, root, [], set()  # type: ignore[var-annotated]
@@ -296,7 +296,7 @@ def test_child_processes_do_not_inherit_another_python(monkeypatch: pytest.Monke
 
 
 def test_the_workflow_calls_commands_that_there_are() -> None:
-    """All commands of make.py in .github/workflows/ci.yml exist, and pyproject.toml lists the workflow's Pythons."""
+    """All commands of make.py in .github/workflows/ci.yml exist, and pyproject.toml lists its Python versions."""
     workflow = ROOT / ".github" / "workflows" / "ci.yml"
     if not workflow.exists():
         pytest.skip("there is no workflow in this tree (an sdist, say)")

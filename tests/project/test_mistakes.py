@@ -1,6 +1,6 @@
 """Test that plausible mistakes raise errors that state what was expected, and leave no files behind.
 
-New users might make such mistakes. Mistakes that concern a single module are tested with that module.
+Mistakes that concern a single module are tested with that module.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -196,7 +196,7 @@ def test_a_mistake_is_refused_in_words(mistake: str, tmp_path: Path, monkeypatch
 
 
 def test_what_is_right_is_not_refused(tmp_path: Path) -> None:
-    """Similar but valid calls raise no error, e.g. with NumPy scalars, lists of times, or a function as optimiser."""
+    """Similar but valid calls raise no error, such as with NumPy scalars, lists of times or callable optimisers."""
     assert len(list(train(steps=np.int64(1), lr_scales={"0.W": np.float32(0.5)}))) == 2
     assert mn.Network(SPEC, [np.int64(5)]).size == NET.size
     assert [m.t for m in flow(times=[np.float32(0.5), 1])] == [0.0, 0.5, 1.0]

@@ -185,7 +185,7 @@ def coverage(interval_of: object, draws: int, rng: np.random.Generator, seeds: i
 
 @pytest.mark.parametrize(("seeds", "images"), [(2, 300), (5, 40), (8, 20)])
 def test_intervals_cover_what_they_say(common: ModuleType, seeds: int, images: int) -> None:
-    """Coverage is at least 95 %, up to three standard errors. With two seeds, 1.96 standard errors cover only 72 %."""
+    """Intervals cover at least 95 %, up to three standard errors. With two seeds, normal intervals cover only 72 %."""
     draws = 2000
     low = 0.95 - 3 * (0.95 * 0.05 / draws) ** 0.5
     assert coverage(common.tested, draws, np.random.default_rng(1), seeds, images) > low

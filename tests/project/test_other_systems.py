@@ -70,7 +70,7 @@ def test_nothing_needs_what_other_systems_lack(tmp_path: Path) -> None:
 
 
 def test_a_name_that_is_needed_is_missed() -> None:
-    """Check as a control that `subprocess` on Linux, which needs names in ABSENT, fails without these names."""
+    """Negative control: on Linux, `subprocess` needs names in ABSENT and fails without them."""
     code = f"import os\nfor name in {ABSENT}:\n    delattr(os, name)\nimport subprocess\nsubprocess.run(['true'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "AttributeError" in done.stderr or os.name == "nt"
@@ -92,7 +92,7 @@ def test_a_limit_that_a_system_refuses_is_left_out(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_console_without_greek_gets_its_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Characters that a pipe cannot encode are replaced by "?". On Windows, pipes use cp1252."""
+    """Characters that a pipe cannot encode are replaced by "?". On Windows, pipes often use cp1252."""
     out = io.TextIOWrapper(io.BytesIO(), encoding="cp1252")
     monkeypatch.setattr(sys, "stdout", out)
     monkeypatch.setitem(cli.COMMANDS, "doctor", (lambda _: print("‖Θ̂ − Θ‖") or 0, "", "", ()))

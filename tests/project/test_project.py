@@ -71,7 +71,7 @@ def test_importing_pulls_in_nothing_heavy() -> None:
 
 
 def test_importing_is_cheap_beside_numpy() -> None:
-    """Measure function calls instead of time. Importing both packages adds about 6 % to the calls of NumPy's import."""
+    """Count function calls. Importing both packages takes about 6 % as many as importing NumPy."""
     code = """
 import sys
 calls = [0]
@@ -87,7 +87,7 @@ print(calls[0] / of_numpy - 1)
 
 
 def test_pytest_leaves_out_the_modules_that_need_an_extra() -> None:
-    """NEEDS lists exactly the modules that need an extra, so pytest can collect the doctests without any extras."""
+    """NEEDS lists exactly the modules that need an extra, so that pytest collects doctests without any extras."""
     listed = set[str]()
     for package in PACKAGES:
         needs = importlib.import_module(f"{package}.conftest").NEEDS
@@ -237,7 +237,7 @@ GUIDES = sorted(name for name, path in PAGES.items() if CODE.search(path.read_te
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in GUIDES])
 def test_code_of_the_guides_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run all ```python blocks of a page of docs in order in one namespace."""
+    """Run all ```python blocks of a page in docs/ in order in one namespace."""
     if name == "scikit-learn":
         pytest.importorskip("sklearn", reason="needs the extra sklearn")
     monkeypatch.chdir(tmp_path)

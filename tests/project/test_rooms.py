@@ -50,7 +50,7 @@ def graph() -> dict[str, set[str]]:
 
 
 def room(module: str) -> str:
-    """Return the room of a module: its top-level folder or file, e.g. minintk.layers, minintk.arrays or analytic."""
+    """Return the room of a module: its top-level folder or file, such as minintk.layers, minintk.arrays or analytic."""
     parts = module.split(".")
     return parts[0] if parts[0] == "analytic" else ".".join(parts[:2])
 
@@ -134,13 +134,13 @@ LAYERS = ("dense", "activation", "combine", "branches", "conv", "pool", "norm", 
 
 
 def code_lines(node: ast.AST, text: list[str]) -> int:
-    """Return the number of lines of a class that are not blank."""
+    """Return the number of non-blank lines in a class."""
     assert isinstance(node, ast.ClassDef)
     return sum(bool(line.strip()) for line in text[node.lineno - 1 : node.end_lineno])
 
 
 def test_each_layer_is_one_screen() -> None:
-    """A layer and its Jacobian (jvp, vjp, gram) fit on one screen each. The docstrings of the modules are short."""
+    """Each layer, and each Jacobian (jvp, vjp, gram), fits on one screen. Module docstrings have at most 15 lines."""
     longest = {}
     for name in LAYERS:
         text = (ROOT / "minintk" / "layers" / f"{name}.py").read_text(encoding="utf-8")

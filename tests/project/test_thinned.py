@@ -19,7 +19,7 @@ def text(path: Path) -> str:
 
 
 class Item(SimpleNamespace):
-    """Imitate a collected test. `slow` tells whether the test is marked slow."""
+    """A stand-in for a collected test. `slow` is True if the test is marked slow."""
 
     slow = False
 
@@ -40,7 +40,7 @@ def chosen(items: list[Any], families: str) -> set[str]:
 
 
 def test_one_case_in_every_and_the_first_are_run() -> None:
-    """Check that a quarter of 1000 cases runs, to four standard errors, and that reversing them changes at most two."""
+    """Check that a quarter of 1000 cases (to four standard errors) runs. Reversing the cases changes at most two."""
     found = chosen(cases(1000), "4 tests/test_a.py::test_b\n")
     assert abs(len(found) - 250) < 4 * (1000 * 0.25 * 0.75) ** 0.5
     assert "tests/test_a.py::test_b[0]" in found

@@ -1,4 +1,4 @@
-"""Test the checker of words, its record, which may only shrink, and the subjects of commits."""
+"""Test the checker of words, its record (which may only shrink) and the subjects of commits."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def words(sentence: str) -> int:
 
 
 def prose(text: str, line: int) -> Iterator[Offence]:
-    """Yield the offences in a docstring or page whose first line has the number `line`."""
+    """Yield the offences in a docstring or page that begins at line `line`."""
     for found in HABITS.finditer(text):
         yield line + text.count("\n", 0, found.start()), f"says {found[0]!r}"
     for sentence in sentences(COLUMNS.sub("", text)):

@@ -23,7 +23,7 @@ T = np.array([0.3, 3.0, 30.0, 300.0])
 
 
 def simulated(n: int, N: int, noise: float, draws: int = 60) -> tuple[Host, Host]:
-    """Return mean losses over random problems of gradient flow at times T and of ridge 0.5, and standard errors."""
+    """Return mean losses of gradient flow at times T and of ridge 0.5 over random problems, and standard errors."""
     rng, found = np.random.default_rng(0), []
     for _ in range(draws):
         H = np.sqrt(LAM)[:, None] * rng.standard_normal((300, n)) / np.sqrt(n)
@@ -46,7 +46,7 @@ def law_of_models() -> None:
 
 
 def by_eigenvalues(H: Host, steps: int) -> list[float]:
-    """Return mean losses of SGD (rate 0.3, batches of two, noise 0.1) for features H, by recursion over eigenvalues."""
+    """Return mean losses of SGD (rate 0.3, batch size 2, noise 0.1) for features H, by recursion in the eigenbasis."""
     v2, (z, Q) = V2[: len(H)], np.linalg.eigh(H.T @ H)
     R = (Q.T @ (H.T @ np.sqrt(v2))) ** 2 / z
     still, row = v2.sum() - R.sum() + 0.1, list[float]()
@@ -71,7 +71,7 @@ def law_of_steps() -> None:
 
 
 def law_of_sgd() -> None:
-    """The formula `sgd` agrees with the recursion over eigenvalues, averaged over 40 draws of the random features W."""
+    """The formula `sgd` agrees with the recursion in the eigenbasis, averaged over 40 draws of random features W."""
     W = np.random.default_rng(0).standard_normal((40, 300, 80)) / np.sqrt(80)
     found, steps = [by_eigenvalues(np.sqrt(LAM)[:, None] * one, 100) for one in W], [1, 10, 100]
     mean, error = np.mean(found, axis=0)[steps], np.std(found, axis=0)[steps] / np.sqrt(40)

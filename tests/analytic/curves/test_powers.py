@@ -15,7 +15,7 @@ Host = np.ndarray[Any, Any]
 
 @pytest.mark.parametrize(("alpha", "beta"), [(1.5, 1.8), (2.0, 3.5), (1.5, 3.8), (2.5, 2.0)])
 def test_exponents(alpha: float, beta: float) -> None:
-    """Exponents in time, width and examples match learning curves to 0.02. A time exponent 0.1 larger does not."""
+    """Exponents in time, width and examples fit learning curves to within 0.02. A time exponent 0.1 larger does not."""
     want, spectrum = an.exponents(alpha, beta), an.power_law(alpha, beta, 10**11)
     flow = an.learning_curve(*spectrum).flow([1e4, 1e5])
     width = [an.learning_curve(*spectrum, width=n).ridge() for n in (10**5, 10**6)]
@@ -75,7 +75,7 @@ def at_the_best_width(alpha: float, beta: float, noise: float) -> dict[str, floa
 
 @pytest.mark.parametrize(("alpha", "beta", "phase"), [(1.5, 1.8, "Ia"), (2.5, 4.0, "II"), (1.5, 3.8, "III")])
 def test_exponents_of_each_phase(alpha: float, beta: float, phase: str) -> None:
-    """Six exponents are within 0.02 of measured ones, whereas the budget exponents of other phases are not."""
+    """Six exponents are within 0.02 of the measured ones, whereas the budget exponents of other phases are not."""
     want = an.exponents(alpha, beta)
     assert want.phase == phase
     noisy = phase == "III"

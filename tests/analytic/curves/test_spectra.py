@@ -24,7 +24,7 @@ PLAIN = mn.Sequential(mn.Dense(8, w_std=2**0.5), mn.ReLU(), mn.Dense(1))
 
 
 def poisson(d: int, r: float, on: int | None = None) -> float:
-    """Return the largest relative distance of eigenvalues l <= 12 of (1 - r^2) / (1 - 2 r t + r^2)^(d/2) from r^l."""
+    """Return the largest relative error of eigenvalues l <= 12 of (1 - r^2) / (1 - 2 r t + r^2)^(d/2) against r^l."""
     modes = an.sphere_modes(lambda t: (1 - r * r) / (1 - 2 * r * t + r * r) ** (d / 2), on or d, 12)
     return float(np.abs(modes.eigenvalue / r ** np.arange(13) - 1).max())
 
@@ -41,9 +41,9 @@ def test_the_sphere_of_another_dimension_is_refused() -> None:
 
 @pytest.mark.parametrize("d", [3, 784, 3000])
 def test_exponential_kernel_in_high_dimensions(d: int) -> None:
-    """Eigenvalues of exp(t) for l < 5 are Gamma(d/2) 2^(d/2-1) I_{l+d/2-1}(1) to 1e-5.
+    """Eigenvalues of exp(t) for l < 5 are Gamma(d/2) 2^(d/2-1) I_{l+d/2-1}(1), with relative errors below 1e-5.
 
-    For l >= 5, eigenvalues are accurate to 5 %. Those below rounding are returned as 0 and included in `rest`.
+    For l >= 5, eigenvalues are accurate to 5 %. Those below rounding error are returned as 0 and included in `rest`.
     """
     modes, a = an.sphere_modes(np.exp, d, 8), mpmath.mpf(d) / 2 - 1
     exact = np.array([float(mpmath.gamma(a + 1) * 2**a * mpmath.besseli(a + level, 1)) for level in range(9)])
@@ -70,7 +70,7 @@ def test_eigenvalues_put_the_kernel_together_again(kind: Any) -> None:
 
 
 def test_the_circle_is_a_fourier_series() -> None:
-    """At d = 2 the modes of each degree above 0 are cos and sin.
+    """At d = 2, the modes of each degree above 0 are cos and sin.
 
     Eigenvalues of a ReLU network equal the kernel's Fourier coefficients, computed by FFT, up to aliasing.
     """
@@ -86,7 +86,7 @@ def test_the_circle_is_a_fourier_series() -> None:
 def test_eigenvalues_of_relu_decay_as_powers_of_the_degree(d: int) -> None:
     """NTK eigenvalues fall as l^-d and NNGP eigenvalues as l^-(d+2), and eigenvalues of odd degrees above 1 are zero.
 
-    Source: Bietti and Mairal 2019. Both slopes match to 0.15, so exchanged exponents would fail.
+    Source: Bietti and Mairal 2019. Both slopes agree to within 0.15, so exchanged exponents would fail.
     """
     degree = np.arange(61)
     slope = {}
@@ -172,7 +172,7 @@ def test_learnability_on_the_cube(n: int, ridge: float) -> None:
 
 
 def test_a_wrong_threshold_is_refused() -> None:
-    """Negative controls: the check fails for twice the examples, and for eigenvalues without multiplicities."""
+    """Negative controls: the check fails if the theory assumes twice the examples, or omits multiplicities."""
     with pytest.raises(AssertionError):
         learnability_law(theory(128), 64)
     modes = an.cube_modes(an.kernel(SPEC), 10)
@@ -199,7 +199,7 @@ def test_learnabilities_add_up_to_the_number_of_examples() -> None:
 
 @pytest.mark.parametrize(("n", "ridge", "noise"), [(50, 0.0, 0.0), (50, 0.5, 0.3), (200, 0.0, 0.3)])
 def test_errors_of_regression(n: int, ridge: float, noise: float) -> None:
-    """Compare mean test and training errors over 100 draws with theory, to 4 standard errors plus 2 %.
+    """Compare mean test and training errors over 100 draws with theory, up to 4 standard errors plus 2 %.
 
     Without the overfitting factor E0, the predicted test error is off by more than 4 standard errors.
     """

@@ -16,7 +16,7 @@ LAM, V = np.arange(1, 301.0) ** -1.5, np.arange(1, 301.0) ** -0.8
 
 
 def law_of_models() -> None:
-    """Predictions from samples of 150 examples equal, on average, the learning curve at 100 to 2400 examples."""
+    """Predictions from samples of 150 examples agree, on average, with the learning curve at 100 to 2400 examples."""
     rng, cells, found = np.random.default_rng(0), ((600, 3.0), (600, 20.0), (150, 1.0), (100, 1.0), (2400, 30.0)), []
     for _ in range(30):
         z = rng.standard_normal((150, 300))

@@ -114,7 +114,7 @@ CASES: dict[str, tuple[mn.Sequential, tuple[int, ...]]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_call_takes_what_it_is_said_to(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The memory used by a call is between a tenth of the bound and the bound.
+    """A call uses at least a tenth of the memory bound, and at most all of it.
 
     A bound that omitted images, layers or the weights of a long sequence would be exceeded.
     """

@@ -62,7 +62,7 @@ def drawn(rng: np.random.Generator) -> tuple[mn.Sequential, Array]:
 
 
 def distance(spec: mn.Sequential, x: Array) -> float:
-    """Return the largest difference of K or Theta with and without planes, relative to the largest entry.
+    """Return the largest difference in K or Theta with and without planes, relative to the largest entry.
 
     The kernels are those of x with x, and of x[:2] with x[1:].
     """
@@ -97,13 +97,13 @@ TWICE = mn.Sequential(
 
 
 def wrong_weights(change: Callable[[Array, Array, float], Any]) -> Any:
-    """Return a replacement of the property `Readout.weights` that applies `change` to the correct value."""
+    """Return a replacement for the property `Readout.weights` that applies `change` to the correct value."""
     right = vars(Readout)["weights"].func
     return property(lambda self: change(*right(self)))
 
 
 def plain_mean(self: Readout, number: int, row: PoolCoefficients, layout: Any) -> PoolCoefficients:
-    """Average the images' own terms in `row`, which a pooling subtracts, over pixels with equal weights."""
+    """Average the images' own terms in `row`, which a pooling subtracts, with equal weights for all pixels."""
     own = row.own.right.reshape((-1, *row.grid)).mean(axis=(1, 2), keepdims=True)
     return row._replace(own=layout.spread(own), share=None, mean=None, grid=(1, 1))
 

@@ -67,7 +67,7 @@ def test_layers_of_two_parts(layer: Any) -> None:
 
 @pytest.mark.parametrize("name", ["dense", "homogeneous", "end"])
 def test_a_wrong_text_is_found_out(name: str) -> None:
-    """Negative control: the check fails if the coefficients of a step are off by 1e-7, about the eps of float32."""
+    """Negative control: the check fails if a step's coefficients are off by a relative 1e-7 (about eps in float32)."""
     right, x = row_formulas.texts, inputs("many", "float64")
 
     def texts(*of: Any) -> Any:
@@ -136,7 +136,7 @@ an.lower.register(Other)(lambda layer, site, parametrization: (layer.step,))
 
 @pytest.mark.parametrize("step", [Doubling(), Filling(2.0, 0.0, 1.0, 0.0)])
 def test_users_steps_may_be_anything(step: Step) -> None:
-    """Check that NumPy runs users' steps, whatever the types of the steps and of their coefficients are."""
+    """Check that NumPy runs users' steps, whatever the types of the steps and their coefficients."""
     layer = Other()
     object.__setattr__(layer, "step", step)
     kernel = an.kernel(mn.Sequential(mn.Dense(8), mn.ReLU(), mn.Dense(8), layer, mn.ReLU(), mn.Dense(1)))

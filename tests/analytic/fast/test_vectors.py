@@ -1,4 +1,4 @@
-"""Compare compiled passes over tiles with NumPy up to rounding, and check that all closed forms are compiled."""
+"""Compare compiled passes over tiles with NumPy up to rounding, and check that closed forms are compiled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test how activations transform Theta of images, even if the weights of the preceding layer are frozen."""
+"""Test how activations transform Theta of images, including when the weights of the preceding layer are frozen."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def patches_apart(phi: mn.spec.Layer, scale: float = 1.0) -> float:
 
 @pytest.mark.parametrize("phi", [mn.ReLU(), mn.Erf(), mn.GELU(), mn.Tanh(), mn.Softplus(), mn.Swish()], ids=repr)
 def test_behind_one_convolution_images_are_means_over_their_patches(phi: mn.spec.Layer) -> None:
-    """Kernels of bright, dim, opposite and black pixels are patch means to 1e-8 unless w_std is off by 1e-6."""
+    """Kernels of bright, dim, opposite and black pixels are patch means to 1e-8, but not with w_std off by 1e-6."""
     assert patches_apart(phi) < 1e-9
     assert patches_apart(phi, 1 + 1e-6) > 1e-8
 

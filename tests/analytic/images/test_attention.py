@@ -51,7 +51,7 @@ def cubed(K: Any, T: Any, gain: Any, N: int) -> tuple[Any, Any]:
 
 
 def exact(phi: mn.spec.Layer, layer: mn.GlobalSelfAttention, x: Array) -> tuple[Any, Any]:
-    """Return NNGP and NTK of (Conv1d, phi, attention, phi, mean, Dense) as rows of entries j >= i, in DIGITS digits."""
+    """Return NNGP and NTK of (Conv1d, phi, attention, phi, mean, Dense) as rows of entries j >= i, to DIGITS digits."""
     N, L, C = x.shape
     with mp.workdps(DIGITS):
         rows = mp.matrix([[mp.mpf(float(v)) for v in row] for row in x.reshape(N * L, C)])
@@ -76,7 +76,7 @@ def exact(phi: mn.spec.Layer, layer: mn.GlobalSelfAttention, x: Array) -> tuple[
 def degenerate(rng: np.random.Generator, near: bool) -> Array:
     """Return equal, opposite, zero, reversed and padded sequences.
 
-    near : if True, add sequences that are parallel up to 1e-5, 1e-8 and 1e-12.
+    near : if True, add sequences that are parallel to within 1e-5, 1e-8 and 1e-12.
     """
     a, side = rng.standard_normal((2, 3, 4))
     cut = a.copy()
@@ -104,7 +104,7 @@ def largest(
 
 @pytest.mark.parametrize("name", ["identity", "padding left out", "random weights"])
 def test_exact_at_equal_opposite_zero_and_padded_sequences(name: str) -> None:
-    """Check that errors are below 1e-11, and above 1e-11 if w_std is off by 1e-9."""
+    """Check that errors are below 1e-11. Negative control: they exceed 1e-11 if w_std is off by 1e-9."""
     x = degenerate(np.random.default_rng(1), near=False)
     assert max(largest(mn.ReLU(), LAYERS[name], x)) < 1e-11
     assert max(largest(mn.ReLU(), LAYERS[name], x, 1 + 1e-9)) > 1e-11
@@ -121,7 +121,7 @@ def test_the_shortest_sequences(name: str, length: int) -> None:
 def test_nearly_parallel_sequences() -> None:
     """Both kernels of erf and the NNGP of ReLU are accurate to 1e-11.
 
-    The NTK of ReLU is accurate to 1e-8, because angles after sums or poolings are known only to sqrt(eps).
+    The NTK of ReLU is accurate only to 1e-8, because after sums or pooling, angles are known only to sqrt(eps).
     """
     x = degenerate(np.random.default_rng(1), near=True)
     assert max(largest(mn.Erf(), LAYERS["softmax"], x)) < 1e-11
@@ -131,7 +131,7 @@ def test_nearly_parallel_sequences() -> None:
 
 
 def test_cubes_of_large_variances_in_single_precision() -> None:
-    """Kernels are correct even if variances between layers exceed float32, because they are computed in float64."""
+    """Kernels are correct even if variances between layers exceed the float32 range: they are computed in float64."""
     k = an.kernel(mn.Sequential(LAYERS["random weights"], mn.ReLU(), mn.GlobalAvgPool(), mn.Dense(1)))
     x = 3e5 * degenerate(np.random.default_rng(1), near=False)
     for a, b in zip(k.both(x.astype(np.float32)), k.both(x), strict=True):

@@ -214,7 +214,7 @@ def test_float32_of_images_in_general_position() -> None:
 
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flatten", "pool"])
 def test_windows_of_one_row_and_of_one_column(end: mn.spec.Layer) -> None:
-    """Compare windows of one row and of one column with brute force on square images, which can hide swapped axes."""
+    """Compare windows of one row or of one column with brute force on square images, where shapes hide swapped axes."""
     x = images(3, (5, 5, 2))
     hidden = [mn.Conv2d(4, kernel, w_std=1.4, b_std=0.3) for kernel in ((3, 3), (1, 3), (3, 3), (3, 1), (1, 3))]
     spec = mn.Sequential(*[layer for conv in hidden for layer in (conv, mn.ReLU())], end, D)
@@ -224,7 +224,7 @@ def test_windows_of_one_row_and_of_one_column(end: mn.spec.Layer) -> None:
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flatten", "pool"])
 @pytest.mark.parametrize("black", [2, 6], ids=["an image", "all images"])
 def test_black_images_in_float32(black: int, end: mn.spec.Layer) -> None:
-    """Compare black images in float32, where values left in a tile can underflow when squared, with float64."""
+    """Compare black images in float32 with float64. Values left over in a tile can underflow when squared."""
     x = images(6, (6, 6, 2)).astype(np.float32)
     x[:, :3] = 0
     x[6 - black :] = 0
@@ -236,7 +236,7 @@ def test_black_images_in_float32(black: int, end: mn.spec.Layer) -> None:
 
 @pytest.mark.parametrize("phi", [mn.Erf(), mn.GELU()], ids=["erf", "gelu"])
 def test_float32_of_a_black_image_next_to_bright_ones(phi: mn.spec.Layer) -> None:
-    """In float32, a distance divided by a product of norms would overflow if one norm is 0.
+    """In float32, dividing a distance by a product of norms would overflow where one norm is 0.
 
     Warnings are errors in tests, so an overflow fails this test.
     """
@@ -295,7 +295,7 @@ def test_many_images_in_pieces(end: mn.spec.Layer) -> None:
 def test_opposite_images_of_any_size(phi: mn.spec.Layer, sign: int, scale: float) -> None:
     """Both kernels of x with -x equal `sign` times those of x with itself.
 
-    Rounding keeps the pixels exactly opposite, whatever their size.
+    Despite rounding, the pixels remain exactly opposite at every scale.
     """
     x = images(1, (5, 4, 2)) * scale
     spec = mn.Sequential(mn.Conv2d(4, 3), phi, mn.Conv2d(4, 3), phi, mn.GlobalAvgPool(), mn.Dense(1))
@@ -304,7 +304,7 @@ def test_opposite_images_of_any_size(phi: mn.spec.Layer, sign: int, scale: float
 
 
 def test_an_inexact_quadrature_warns() -> None:
-    """Check that a saturated tanh warns, and that an unsaturated tanh does not."""
+    """Check that a saturated tanh causes a warning, and that an unsaturated tanh does not."""
     x = images(3, (3, 4, 2))
     kernel, exact = (an.kernel(mn.Sequential(mn.Conv2d(6, w_std=w), mn.Tanh(), mn.Flatten(), D)) for w in (300.0, 1.0))
     with pytest.warns(UserWarning, match="is by quadrature and exact to .* only"):
@@ -388,9 +388,9 @@ def test_degenerate_images(end: mn.spec.Layer) -> None:
 
 
 def test_black_images_stay_equal_through_a_pooling() -> None:
-    """Black images remain equal to one another, at any index of the batch.
+    """Black images remain equal to one another, at any index in the batch.
 
-    The kink of ReLU would turn a rounding error of an angle into its square root.
+    With ReLU, a rounding error e in their distance D would change Theta by about sqrt(e).
     """
     first = mn.Conv2d(4, 3, w_std=1.4, b_std=0.3)
     kernel = an.kernel(mn.Sequential(first, mn.Tanh(), mn.AvgPool(2), first, mn.ReLU(), mn.Flatten()))

@@ -50,7 +50,7 @@ def exact(spec: mn.Sequential, x: Array) -> tuple[Array, ...]:
 
 @pytest.mark.parametrize("name", SPECS)
 def test_every_pair_of_pixels_is_right(name: str) -> None:
-    """Pairs of pixels are accurate to 1e-14 (the NTK of "pooling" to 1e-9). Equal pixels and means agree to 1e-8."""
+    """Kernels of pixels are accurate to 1e-14 (NTK of "pooling": 1e-9). `equal=True` and means agree to 1e-8."""
     x, spec = images(), SPECS[name]
     k, pooled = an.kernel(spec), an.kernel(mn.Sequential(*spec, mn.GlobalAvgPool()))
     for kind, want in zip(("nngp", "ntk"), exact(spec, x), strict=True):
@@ -69,7 +69,7 @@ def test_every_pair_of_pixels_is_right(name: str) -> None:
 
 
 def check_networks() -> None:
-    """Mean kernels of pixels over networks with one hidden layer equal `Kernel.pixels` at every width."""
+    """Over networks with one hidden layer of any width, the mean kernels of pixels equal `Kernel.pixels`."""
     body, x, E = mn.Sequential(conv(3), mn.ReLU(), conv(2, stride=2)), images()[3:], 1500
     net = mn.Network(mn.Sequential(*body, mn.Flatten()), x.shape[1:])
     theta = net.init(np.random.default_rng(0), ensemble=E)

@@ -1,4 +1,4 @@
-"""Test the tiles, batches and pieces of an image kernel, and the estimates of the bytes that they take."""
+"""Test the tiles, batches and pieces of an image kernel, and the estimates of their memory."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_tiles_of_pixels_hold_so_many_numbers() -> None:
 def test_so_many_images_meet_themselves_at_a_time(
     phi: mn.spec.Layer, most: int, n: int, host: bool, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a CPU, a batch has at most a quarter of `most` images, but at least one, because more arrays are in use.
+    """On a CPU, a batch has at most `most` / 4 images (but at least one), because more arrays are in use.
 
     A batch has at most a quarter of all images (rounded up), so that four cores are used. With tanh, it has one image.
     """
@@ -147,7 +147,7 @@ def memory(plan: ImagePlan, *x: Any, size: int | None = None, cores: int = 1) ->
 
 
 def test_memory_grows_by_what_is_recorded_of_each_image() -> None:
-    """Each image of x1 and x2 adds D and Theta, in float64, for every output pixel of every pooling.
+    """Each image of x1 and x2 adds memory for D and Theta, in float64, for every output pixel of every pooling.
 
     Without pooling, an image adds nothing.
     """
@@ -175,7 +175,7 @@ def test_memory_is_of_each_thread(n: int, cores: int, threads: int, monkeypatch:
 
 
 def test_memory_of_a_tile_grows_with_its_images() -> None:
-    """The memory of prepared images is proportional to the number of images. A quadrature adds memory for each pixel.
+    """The memory for prepared images is proportional to the number of images. A quadrature adds memory for each pixel.
 
     Results per pixel are counted eight times.
     """
@@ -204,7 +204,7 @@ def test_memory_of_a_block_counts_what_is_recorded(monkeypatch: pytest.MonkeyPat
 
 
 def test_planes_end_before_a_pooling_that_comes_first() -> None:
-    """If no step runs by planes, no pooling runs by planes either, and the field has the grid of the images."""
+    """If planes compute no step, they compute no pooling either, and the field has the grid of the images."""
     plan = planned(mn.Sequential(mn.AvgPool(2), CONV, mn.ReLU(), FLAT), blank(3, 8, 8, 1))
     assert plan.pool is None
     assert plan.field_grid == (8, 8)

@@ -1,4 +1,4 @@
-"""Test equal, opposite, black and out-of-range images of every scale against brute force."""
+"""Test kernels of equal, opposite, black and out-of-range images against brute force, at many scales."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_images_that_are_equal_stay_so_through_pooling(monkeypatch: pytest.Monke
 
 
 def repeated_behind_a_series() -> float:
-    """Return the largest error of Theta(image, copy) over images after an activation by quadrature, in float64.
+    """Return the largest relative error of Theta(image, copy), in float64, after an activation by quadrature.
 
     With a quadrature, the distance D is a sum of many terms.
     """
@@ -348,7 +348,7 @@ def test_images_of_no_variance_have_kernels_of_exact_zeros(end: tuple[mn.spec.La
 
 
 def names_of_the_bright(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check that the one image that overflows is named, at any index of x1 or x2, in tiles of two images."""
+    """Check that the one image that overflows is named, at any index in x1 or x2, in tiles of two images."""
     monkeypatch.setattr(engine, "images_per_tile", lambda plan, n: 2)
     body = [mn.Conv2d(3, w_std=1e49, b_std=1e40), mn.ReLU()]
     for pool in ((), (mn.AvgPool(2),)):

@@ -1,4 +1,4 @@
-"""Test the estimators by scikit-learn's own checks, and compare results of estimators with longer computations."""
+"""Test the estimators with scikit-learn's own checks, and compare results with explicit computations."""
 
 import pickle
 import sys
@@ -131,7 +131,7 @@ def test_normalised_targets_may_have_squares_beyond_the_range(unit: float) -> No
 
 
 def test_intervals_of_the_gaussian_process_cover_and_raw_spreads_do_not() -> None:
-    """The standard deviation of 400 z-scores is near 1 for a Gaussian process, but above 3 without normalize_y."""
+    """Standard deviations of 400 z-scores are near 1 for a fitted Gaussian process, and above 3 for our regressors."""
     X, y = make_friedman1(600, noise=1.0, random_state=0)
     X = (X - 0.5) * 12**0.5
 
@@ -260,7 +260,7 @@ def test_a_probability_is_a_share_of_networks() -> None:
 
 
 def test_shares_are_an_integral() -> None:
-    """Shares are Phi((f_1 - f_2) / sqrt 2) for two classes, and a quadrature for five. Large f do not cause NaN."""
+    """Shares equal Phi((f_1 - f_2) / sqrt 2) for two classes and a quadrature for five. Large f cause no NaN."""
     f = np.random.default_rng(0).standard_normal((20, 5)) * 3
     two = shares(f[:, :2])
     assert np.allclose(two[:, 0], ndtr((f[:, 0] - f[:, 1]) / 2**0.5), rtol=1e-12)
@@ -275,7 +275,7 @@ def test_shares_are_an_integral() -> None:
 
 @pytest.mark.parametrize("classes", [10, 300])
 def test_a_scale_is_found_for_many_classes(classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The search computes at most 25 max(20,000, 100 classes) shares, and finds the scale 0.4 of the labels' noise."""
+    """For C classes, a search with at most 25 max(20,000, 100 C) shares finds the scale 0.4 of the label noise."""
     rng, sizes = np.random.default_rng(0), []
     f = np.eye(classes)[np.arange(2000) % classes]
     labels = (f + 0.4 * rng.standard_normal(f.shape)).argmax(axis=1)
@@ -413,7 +413,7 @@ def test_a_fit_needs_the_kernel_and_its_factor_alone(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("outputs", [None, 2])
 def test_error_bars_have_the_shapes_and_values_of_scikit_learns(outputs: int | None) -> None:
-    """Compare deviations and covariances with those of scikit-learn's Gaussian process, for y : (N,) and (N, C)."""
+    """Compare standard deviations and covariances with scikit-learn's Gaussian process, for y : (N,) and (N, C)."""
     rng = np.random.default_rng(0)
     X, X_test = rng.standard_normal((20, 3)), rng.standard_normal((5, 3))
     y = np.sin(X[:, :outputs] if outputs else X[:, 0])

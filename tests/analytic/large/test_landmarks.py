@@ -22,7 +22,7 @@ N, RIDGE = 90, 0.1
 
 @pytest.fixture(autouse=True, params=["held", "squared"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Use pieces of a few rows, which are kept in memory or only summed up. Do not wait for disks."""
+    """Use pieces of a few rows, which are kept in memory or only accumulated. Do not wait for disks."""
     monkeypatch.setattr(landmarks, "PIECE", 8 * 20 * 13)
     monkeypatch.setattr(landmarks, "ROWS", 13)
     monkeypatch.setattr(landmarks, "HELD", 2**32 if request.param == "held" else 0)
@@ -118,7 +118,7 @@ def test_targets_of_any_size_have_their_residual() -> None:
 
 
 def test_a_stored_solve_does_not_depend_on_free_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls with much and with little free memory, as on different machines, give the same bytes."""
+    """Calls with much and with little free memory, as on different machines, give bitwise identical coefficients."""
     x, y, _, _ = data()
     found = []
     for name, free in (("much", 2**40), ("little", 2**10)):
@@ -187,7 +187,7 @@ def test_a_killed_solve_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 
 
 def test_each_entry_is_computed_once(way: str) -> None:
-    """If K_nm does not fit in memory, each entry is computed a second time, for the residual."""
+    """If K_nm does not fit in memory, each entry is computed once more, for the residual."""
     x, y, _, _ = data()
     sizes: list[int] = []
 

@@ -52,7 +52,7 @@ def test_a_scale_that_is_fixed_has_no_gradient() -> None:
 
 
 def test_a_kernel_says_what_it_is() -> None:
-    """The repr of a kernel evaluates to an equal kernel. Sums, products and clones do not change the repr."""
+    """The repr of a kernel evaluates to an equal kernel. The repr is the same in sums, products and clones."""
     conv = mn.Sequential(mn.Conv2d(1, 3), mn.ReLU(), mn.Flatten(), mn.Dense(1))
     names = {name: getattr(mn, name) for name in mn.__all__}
     names |= {"NetworkKernel": an.NetworkKernel, "WhiteKernel": WhiteKernel}

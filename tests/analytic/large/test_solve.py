@@ -115,7 +115,7 @@ def test_an_error_in_the_product_changes_the_answer(wrong: str, monkeypatch: pyt
 
 
 def test_the_factor_in_float32_alone_is_not_enough(tmp_path: Path) -> None:
-    """After one step, the residual exceeds 1e-10 with a float32 factor, not with float64. More steps reach 1e-10."""
+    """After one step, the residual exceeds 1e-10 for a float32 factor, but not for float64. More steps reach 1e-10."""
     for dtype, enough in (("float64", True), ("float32", False)):
         x, y, _ = data(dtype=dtype)
         first = an.solve(KERNEL, x, y, ridge=RIDGE, tol=0.1, store=tmp_path / dtype)
@@ -219,7 +219,7 @@ def killed_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int,
 def test_a_killed_solve_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: Any, owner: Any, name: str, call: int, after: bool
 ) -> None:
-    """After a kill and a restart, all files equal those of an uninterrupted solve, and no block was computed twice."""
+    """After a kill and a restart, all files equal those of an uninterrupted solve. No stored block is recomputed."""
     x, y, _ = data(dtype="float32")
     if by != "cholesky":
         without_factor(monkeypatch)
@@ -256,7 +256,7 @@ an.solve(k, x, x[:, :2], ridge=0.01, tol=1e-10, store=sys.argv[1])
 
 @pytest.mark.slow
 def test_a_process_killed_again_and_again_ends_with_the_same_bytes(tmp_path: Path) -> None:
-    """Send SIGKILL after half a second, and a little later at each restart, until the process finishes first."""
+    """Send SIGKILL after half a second, and a little later after each restart, until the process finishes first."""
 
     def start(folder: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen([sys.executable, "-c", SCRIPT, str(tmp_path / folder)])
@@ -277,7 +277,7 @@ def test_a_process_killed_again_and_again_ends_with_the_same_bytes(tmp_path: Pat
 
 
 def test_a_disk_too_small_is_refused_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The solve requests 84 kB minus the bytes of existing files."""
+    """The solve requires 84 kB of free space, minus the size of existing files."""
     x, y, _ = data()
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=70_000))
     with monkeypatch.context() as patch:
@@ -334,7 +334,7 @@ def test_a_damaged_state_is_computed_again(tmp_path: Path) -> None:
 
 
 def test_a_second_starter_waits_and_has_the_result(tmp_path: Path) -> None:
-    """A solve that starts while another holds the lock waits, and then returns the stored result without steps."""
+    """A solve that starts while another holds the lock waits, then returns the stored result without taking a step."""
     x, y, _ = data(40)
     first = an.solve(KERNEL, x, y, ridge=RIDGE, store=tmp_path)
     (folder,) = tmp_path.glob("cholesky-*")
@@ -348,7 +348,7 @@ def test_a_second_starter_waits_and_has_the_result(tmp_path: Path) -> None:
 
 
 def test_an_executor_computes_the_kernel(tmp_path: Path) -> None:
-    """Coefficients with and without an executor are bit-identical, also for landmarks."""
+    """Coefficients with and without an executor are bitwise identical, including for landmarks."""
     x, y, _ = data(60)
     with ThreadPoolExecutor(2) as pool:
         for by, more in (("cholesky", {}), ("landmarks", {"landmarks": 20})):

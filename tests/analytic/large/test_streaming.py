@@ -53,7 +53,7 @@ class Killed(Exception):
 @pytest.mark.parametrize("against", [False, True], ids=["symmetric", "two sets"])
 @pytest.mark.usefixtures("small_blocks")
 def test_a_killed_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, against: bool) -> None:
-    """After a kill, the next call computes only the missing blocks, and gives the bytes of an uninterrupted call."""
+    """After a kill, the next call computes only missing blocks. Its result is bitwise that of an uninterrupted call."""
     x = images(7, (3, 4, 2)).astype(np.float32)
     x2 = images(6, (3, 4, 2), seed=1).astype(np.float32) if against else None
     kernel = an.kernel(POOLED)
@@ -104,14 +104,14 @@ def test_a_store_of_another_kernel_is_refused(tmp_path: Path) -> None:
 
 
 def started(folder: Path) -> tuple[an.Kernel, Array, Any]:
-    """Return a small kernel, inputs, and the result of a complete store."""
+    """Return a small kernel, inputs, and the result in a complete store."""
     kernel, x = an.kernel(mn.Sequential(mn.Dense(4), mn.ReLU(), D)), images(3, (5,))
     return kernel, x, np.array(kernel.ntk(x, store=folder))
 
 
 @pytest.mark.parametrize("end", [0, 5, -8])
 def test_a_store_cut_short_is_refused(tmp_path: Path, end: int) -> None:
-    """A file with too few bytes raises an error. If opened for writing, the file would be extended by zeros."""
+    """A file with too few bytes raises an error. If opened for writing, the file would be extended with zeros."""
     kernel, x, _ = started(tmp_path / "k")
     file = tmp_path / "k" / "ntk.npy"
     file.write_bytes(file.read_bytes()[:end])
@@ -249,7 +249,7 @@ def affected(record: bytes, at: int) -> int:
 
 
 def test_a_bit_of_the_record_costs_the_blocks_of_its_lines(store: Counted) -> None:
-    """Check that 80 flipped bits, some of them at the ends of lines, invalidate at most the blocks of their lines."""
+    """Check that each of 80 flipped bits, some at the ends of lines, invalidates at most the blocks of its lines."""
     rng, ends = np.random.default_rng(0), [i for i, byte in enumerate(store.record) if byte == ord("\n")]
     places = [*rng.choice(len(store.record), 60), *rng.choice(ends, 20)]
     for at in places:
@@ -362,7 +362,7 @@ def test_a_finished_store_is_read_where_nothing_can_be_written(tmp_path: Path, m
 
 
 def test_the_result_cannot_be_written_to(tmp_path: Path) -> None:
-    """The result is read-only, because writing would change the store, which later calls expect unchanged."""
+    """The result is read-only, because writing to it would change the store, on which later calls rely."""
     kernel, x, _ = started(tmp_path)
     with pytest.raises(ValueError, match="read-only"):
         kernel.ntk(x, store=tmp_path)[0, 0] = 1.0
@@ -374,7 +374,7 @@ def test_the_result_cannot_be_written_to(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("starters", [2, 5])
 def test_starters_share_the_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starters: int) -> None:
-    """Calls that share a store compute each block only once, and give the bytes of a single call."""
+    """Calls that share a store compute each block only once, and their results are bitwise those of a single call."""
     kernel, x = an.kernel(POOLED), images(9, (3, 4, 2))
     whole = kernel.both(x, store=tmp_path / "whole")
     begin, computed = Barrier(starters), []

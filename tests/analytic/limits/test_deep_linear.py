@@ -41,7 +41,7 @@ def moment_matched(n: int = 6) -> tuple[mn.Network, mn.Array]:
 
 
 def network_at(n: int, gamma0: float, times: Array) -> Array:
-    """Return f on training and test points at `times` of gradient flow of the moment-matched network."""
+    """Return f of the moment-matched network on training and test points, at `times` of gradient flow."""
     net, theta0 = moment_matched()
     alpha = 1 / (gamma0 * sqrt(n))
     model = mn.Centred(net, theta0, alpha)
@@ -108,7 +108,7 @@ def test_features_gain_what_output_weights_gain(gamma0: float) -> None:
 
 
 def test_small_gamma0_is_the_tangent_kernels_training() -> None:
-    """At gamma0 = 0, training is exactly that of the NTK. At gamma0 = 1, training differs.
+    """At gamma0 = 0, training is that of the NTK. At gamma0 = 1, training differs.
 
     At 1e-3, the difference is well below 1e-3, because the correction is O(gamma0^2).
     """
@@ -132,7 +132,7 @@ def test_small_gamma0_is_the_tangent_kernels_training() -> None:
 
 @pytest.mark.parametrize("gamma0", GAMMAS)
 def test_descent_of_the_network_with_the_limits_moments(gamma0: float) -> None:
-    """Descent in mean-field theory and in a network of width 6 agree step by step, up to rounding."""
+    """Descent in mean-field theory and in a moment-matched network of width 6 agree step by step, up to rounding."""
     net, theta0 = moment_matched()
     alpha = 1 / (gamma0 * sqrt(6))
     model = mn.Centred(net, theta0, alpha)
@@ -157,7 +157,7 @@ def test_mean_field_is_gamma0_one() -> None:
 def test_two_layers_of_mean_field_theory_are_the_closed_equation() -> None:
     """Extrapolating descent with steps h, h/2 and h/3 to h = 0 leaves an error of O(h^3).
 
-    Extrapolating from the last two steps leaves O(h^2).
+    Extrapolating from only the two smaller steps leaves O(h^2).
     """
     runs = [(m, an.deep_linear_limit(spec(1), X, Y, gamma0=1.5, lr=0.1 / m, steps=30 * m)) for m in (1, 2, 3)]
     closed = an.two_layer_limit(spec(1), X, Y, gamma0=1.5)
@@ -221,7 +221,7 @@ def test_wide_deep_networks_approach_the_limit_as_the_root_of_their_width(hidden
 
 
 def kernel_errors(hidden: int, widths: tuple[int, ...], seeds: int, at: int = 12) -> dict[str, list[Array]]:
-    """Return relative distances of H^l and Theta from their limits after `at` steps, and of Theta from that at 0."""
+    """Return relative distances of H^l and Theta from the limits at step `at`, and of Theta from its initial limit."""
     x, y, gamma0, lr = X[:3], Y[:3], 3.0, 0.1
     limit = an.deep_linear_limit(spec(*[1] * hidden), x, y, gamma0=gamma0, lr=lr, steps=at)
     found: dict[str, list[Array]] = {}

@@ -1,4 +1,4 @@
-"""Test moments of finite networks at initialisation by z-scores over networks. Wrong formulas must be detected."""
+"""Test moments of finite networks at initialisation with z-scores over networks. Wrong formulas must be detected."""
 
 from __future__ import annotations
 

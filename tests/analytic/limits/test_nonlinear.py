@@ -116,9 +116,9 @@ def test_small_gamma0_is_descent_with_the_analytic_ntk(phi: Activation) -> None:
 
 
 def test_mean_field_theory_by_tangents_has_the_same_limit() -> None:
-    """The mean-field equations, with the responses A and B as mean derivatives, have the same limit.
+    """The mean-field equations, with the responses A and B as mean derivatives, agree with the limit.
 
-    Negative controls: equations without A and B, or without B's term at s = k, have a different limit.
+    Negative controls: equations without A and B, or without B's term at s = k, do not agree with it.
     """
     which = mn.Sequential(mn.Dense(1), mn.Erf(), mn.Dense(1), mn.Erf(), mn.Dense(1))
     x, y = X[:2], 3 * Y[:2, :1]
@@ -178,7 +178,7 @@ def test_means_are_c_over_n_from_the_limit_for_each_activation_and_depth(phi: Ac
 
 
 def test_flow_is_the_limit_of_short_steps() -> None:
-    """With one hidden layer, all step sizes use the same samples, and halving the step halves the change of f."""
+    """With one hidden layer, all step sizes use the same samples, and halving the step halves the change in f."""
     f = [limit(spec(mn.Tanh()), y=Y[:, :1], lr=2.0 / many, steps=many).f[-1] for many in (10, 20, 40)]
     apart = [float(np.abs(a - b).max()) for a, b in pairwise(f)]
     assert 1.7 < apart[0] / apart[1] < 2.3, apart

@@ -1,4 +1,4 @@
-"""Test momentum and Adam in the feature-learning limit. A group is a network with square weights drawn as needed."""
+"""Test momentum and Adam in the feature-learning limit. A group is a network whose square matrices are drawn lazily."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_planted_errors_are_refused(name: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_mean_of_wide_networks() -> None:
-    """The mean of Adam-trained networks of width 128 agrees with the limit. At twice the rate, it does not."""
+    """The mean output of Adam-trained networks of width 128 agrees with the limit. At twice the rate, it does not."""
     which, how = spec(mn.Tanh(), mn.Tanh(), n=128, C=1, b_std=0.0), {"gamma0": 0.7, "steps": 8}
     limit = an.feature_learning_limit(
         which, X, Y[:, :1], lr=mn.Adam(lr=0.06, b2=0.9), samples=16 * 400, rng=np.random.default_rng(1), **how  # type: ignore[arg-type]

@@ -67,7 +67,7 @@ def test_linear_networks_at_initialisation(hidden: int) -> None:
 def test_ends_and_symmetries() -> None:
     """The correction is 0 at t = 0 and, on the training set, at t = inf.
 
-    The correction is odd in y, and is a sum of terms in the layers' inverse widths.
+    The correction is odd in y, and is a sum of terms proportional to the inverse widths of the layers.
     """
     found = theory(spec(2))
     start, end = found.predict(0.0), found.predict(np.inf)
@@ -122,7 +122,7 @@ def neuron(phi: mn.spec.Activation) -> mn.Sequential:
 def one_neuron(phi: mn.spec.Activation) -> dict[str, Array]:
     """Return the moments at width 1, by quadrature over the neuron's two weights and bias.
 
-    With one hidden layer O3 and O4 are sums over independent neurons, so n times each moment is the same at every
+    With one hidden layer, O3 and O4 are sums over independent neurons, so n times each moment is the same at every
     width. O3 and O4 are computed by finite differences along J', with errors of 1e-5.
     """
     which, x, h = neuron(phi), NEURON, 1e-3
@@ -159,7 +159,7 @@ def one_neuron(phi: mn.spec.Activation) -> dict[str, Array]:
 
 
 def neuron_law(phi: mn.spec.Activation) -> None:
-    """The theory's moments equal those by quadrature, within six standard errors plus that of finite differences."""
+    """The theory's moments equal those by quadrature, within six standard errors plus the finite-difference error."""
     found = an.width_correction(neuron(phi), NEURON[:2], np.ones((2, 1)), NEURON[2:])
     Q = found.Q
     for name, right in one_neuron(phi).items():
@@ -317,7 +317,7 @@ def test_kernels_of_three_layers_at_the_start(plant: str, monkeypatch: pytest.Mo
 
 @pytest.mark.slow
 def test_trained_networks() -> None:
-    """Compare the theory with 16,000 networks per width, 32 and 64, from examples/mean_of_networks.py.
+    """Compare the theory with 16,000 networks of each width, 32 and 64, from examples/mean_of_networks.py.
 
     The check fails on a theory that lacks one of the moments cov, o3f and o4.
     """

@@ -1,4 +1,4 @@
-"""Test detection of the block that a network repeats."""
+"""Test the detection of the block that a network repeats."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def test_the_check_refuses_another_activation() -> None:
 
 @pytest.mark.parametrize("activation", [mn.ReLU(), mn.LeakyReLU(0.2), mn.LeakyReLU(-0.7), mn.Abs()], ids=str)
 def test_homogeneous(activation: Activation) -> None:
-    """Compare kernels of activations with phi(r x) = r phi(x), r > 0, with quadrature over the angle between kinks."""
+    """Compare kernels of activations with phi(r x) = r phi(x), r > 0, with quadrature over pieces between kinks."""
     f = pointwise(activation)
     kernel = an.kernel(mn.Sequential(mn.Dense(1), activation, mn.Dense(1))).both
     for angle in (0.0, 0.1, 1.0, 2.0, 3.1, np.pi):
@@ -121,7 +121,7 @@ def _(layer: Elu) -> Pointwise:
 
 
 def test_kinks_of_rows_of_one_norm_stand_where_those_of_others_do() -> None:
-    """Rows of one norm share a series, which is integrated between kinks that depend on the norm."""
+    """Rows of one norm share a series, whose coefficients are integrals between kinks that depend on the norm."""
     kernel = an.kernel(mn.Sequential(mn.Dense(1), Clipped(), mn.Dense(1)))
     x = np.array([[1.0, 0.0], [0.6, 0.8], [2.0, 1.0]])
     with pytest.warns(UserWarning, match="exact to"):
@@ -152,7 +152,7 @@ def test_an_activation_that_is_registered_again_has_another_kernel() -> None:
 
 
 def test_closed_form_against_series() -> None:
-    """Compare erf by the closed form with erf as a general activation by quadrature."""
+    """Compare the closed form for erf with quadrature for the same phi."""
     from analytic.recursion.quadrature import Quadrature
     from analytic.recursion.rules import lower
 
@@ -219,10 +219,10 @@ def tanh_kernels(q: float, c: Any) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("w_std", [3.0, 10.0, 30.0, 100.0])
 def test_large_preactivations_state_their_error(w_std: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At correlation c, the error is at most `Kernel.error` times |c|^1024, and not far below this bound near c = 1.
+    """At correlation c, errors are at most `Kernel.error` times |c|^1024. The NTK's can reach `Kernel.error` / 50.
 
-    At angles of at least 0.27 from 0 and pi, the error is only rounding. This test uses only the series, as for rows of
-    several norms. `test_steep` tests rows of one norm.
+    At angles of at least 0.27 from 0 and pi, there is only rounding error. This test uses only the series, as for rows
+    of several norms. `test_steep` tests rows of one norm.
     """
     monkeypatch.setattr(Steep, "of", staticmethod(lambda *_: None))
     angles = np.array([1e-3, 0.01, 0.03, 0.1, 0.27, 1.0, np.pi - 0.27, np.pi - 0.03, np.pi - 1e-3])
@@ -243,7 +243,7 @@ def test_large_preactivations_state_their_error(w_std: float, monkeypatch: pytes
 
 
 def test_rounding_does_not_hide_that_tanh_is_odd(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some BLAS libraries return even coefficients of 1e-16, with which phi' would have an odd extra term."""
+    """Some BLAS libraries return even coefficients of 1e-16 instead of 0, which would give phi' an odd extra term."""
     right = quadrature.hermite
     monkeypatch.setattr(Steep, "of", staticmethod(lambda *_: None))
     monkeypatch.setattr(quadrature, "hermite", lambda *given: right(*given) + 5e-16)

@@ -1,4 +1,4 @@
-"""Test rows of every scale, next to ordinary rows, against mpmath, and test errors that name rows out of range."""
+"""Test rows of extreme scales, next to ordinary rows, against mpmath, and test errors that name rows out of range."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def rows(scale: float, dtype: Any = np.float64) -> Array:
 
 
 def errors(spec: mn.Sequential, x: Array, monkeypatch: pytest.MonkeyPatch) -> float:
-    """Return the larger error of NNGP and NTK, relative to sqrt(k(x, x) k(x', x')), by mpmath with 340 digits."""
+    """Return the larger error of NNGP and NTK against 340-digit values, relative to sqrt(k(x, x) k(x', x'))."""
     monkeypatch.setattr(oracles_kernels, "DIGITS", 340)
     return max(largest_errors(an.kernel(spec).both(x), exact_kernels(spec, x)))
 
@@ -60,7 +60,7 @@ def test_every_scale(phi: mn.spec.Layer, power: int, b_std: float) -> None:
 @pytest.mark.parametrize("phi", [mn.ReLU(), mn.Erf()], ids=repr)
 @pytest.mark.parametrize("scale", [1e-44, 1e-40, 1e38])
 def test_float32_to_its_ends(phi: mn.spec.Layer, scale: float) -> None:
-    """Near both ends of float32, kernels agree with float64 kernels, or an error names a row that is too large."""
+    """Near both ends of the float32 range, kernels agree with float64, or an error names a row that is too large."""
     spec, x = network(phi, 0.3 if scale < 1 else 0.0), rows(scale, np.float32)
     kernel = an.kernel(spec)
     if scale > 1 and isinstance(phi, mn.ReLU):
@@ -98,7 +98,7 @@ def test_variances_that_float32_cannot_hold_are_taken_in_float64(
 def test_one_row_at_each_of_many_scales(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel of ReLU depends on the small angles that GELU creates between collinear rows of different norms.
 
-    One interpolation for all norms loses the small angles.
+    Negative control: a single interpolation over all norms loses these angles.
     """
     x = np.logspace(-30, 30, 13)[:, None] * U
     spec = mn.Sequential(mn.Dense(8), mn.GELU(), mn.Dense(8), mn.ReLU(), mn.Dense(1))

@@ -60,7 +60,7 @@ def smooth_or_kinked() -> st.SearchStrategy[mn.spec.Layer]:
 
 @st.composite
 def random_specs(draw: st.DrawFn) -> mn.Sequential:
-    """Draw a chain of layers with residual blocks, other branches and both kinds of bias. Sums require equal widths."""
+    """Draw a chain of layers with branches and both bias initialisations. Widths are equal, as sums require."""
 
     def dense() -> mn.Dense:
         return mn.Dense(
@@ -239,7 +239,7 @@ D = mn.Dense(4)
     ],
 )
 def test_limits_that_are_another(spec: Any, message: str) -> None:
-    """Check that networks for which the recursion gives a wrong limit are rejected before any data are passed."""
+    """Check that networks for which the recursion would give a wrong limit are rejected when the kernel is built."""
     with pytest.raises(mn.UnsupportedLayer, match=message):
         an.kernel(spec)
 

@@ -32,7 +32,7 @@ def by_numpy(form: Form, dtype: str, D: Array, theta: Array, one: Numbers, two: 
 
 
 def by_numba(form: Form, dtype: str, D: Array, theta: Array, one: Numbers, two: Numbers, k: Array) -> Any:
-    """Run compiled steps on whole vectors of entries, and check that D' is equal with and without Theta."""
+    """Run compiled steps on whole vectors of entries, and check that D' is the same with and without Theta."""
     from analytic.fast.compiled import steps_of_form
 
     n = -(-D.size // 16) * 16
@@ -71,7 +71,7 @@ RUNS = {"numpy": by_numpy, "numba": by_numba, "c": by_c}
 
 @pytest.fixture(params=RUNS)
 def run(request: pytest.FixtureRequest) -> Run:
-    """Return one implementation of the forms, or skip the test if the implementation is not installed."""
+    """Return one implementation of the forms, or skip the test if it is not available on this machine."""
     if request.param != "numpy":
         pytest.importorskip("analytic.fast", reason="the satellite of speed was taken away")
     if request.param == "numba":
@@ -139,7 +139,7 @@ def truth(name: str, dtype: str) -> tuple[Numbers, Numbers, Numbers]:
 
 
 def worst(name: str, dtype: str, run: Run, change: Callable[[list[Any]], None] | None = None) -> float:
-    """Return the largest error of D' and Theta' in units of eps, relative to the mean value at equal pixels."""
+    """Return the largest error of D' and Theta', in units of eps times the mean of the values at (u, u), (u', u')."""
     form, ((D, s, s2, theta), want, scales) = form_for(name), truth(name, dtype)
     sides = [[*form.numbers(np, q), np.ones_like(q)] for q in (v.astype(np.float64) ** 2 for v in (s, s2))]
     if change is not None:
@@ -172,7 +172,7 @@ def test_each_number_of_a_pixel_counts(name: str) -> None:
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_outside_the_image(name: str, run: Run) -> None:
-    """Outside the image, D' is half the other pixel's variance and Theta' is 0. For equal pixels, D' is exactly 0."""
+    """If one pixel is outside the image, D' is E phi^2 / 2 of the other, and Theta' is 0. For equal pixels, D' is 0."""
     form, q = form_for(name), np.exp(np.linspace(-3, 3, 16))
     one = (*form.numbers(np, q), q)
     zero, theta = tuple(0 * v for v in one), np.ones(16)
@@ -197,7 +197,7 @@ def test_signs_have_the_angle(run: Run) -> None:
 
 @pytest.mark.parametrize("s", [1e60, 1e149])
 def test_large_gelus_are_relus(s: float, run: Run) -> None:
-    """Up to terms of order 1/s, D' = (q + q')/4 - E relu relu', also at the end of the float range."""
+    """Up to terms of order 1/s, D' = (q + q')/4 - E relu relu', also near the largest floats."""
     angle, size = np.linspace(0, np.pi, 16), np.full(16, s)
     form, D = scalar_forms.GELU, 2 * (size * np.sin(angle / 2)) ** 2
     one, two = ((*form.numbers(np, v * v), np.ones(16)) for v in (size, 0.5 * size))
@@ -218,7 +218,7 @@ def snapped(A: Array, U2: Array) -> Array:
 
 
 def parted(D: Array, half: Array, half2: Array) -> tuple[Array, Array]:
-    """Return A = D - (half - half2)^2 with one and with two roundings, because a processor can do either."""
+    """Return A = D - (half - half2)^2 with one and with two roundings, as with and without a fused multiply-add."""
     gap, U2 = half - half2, 4 * half * half2
     with mp.workdps(60):
         exact = [float(mp.mpf(D0) - mp.mpf(g) ** 2) for D0, g in zip(D.tolist(), gap.tolist(), strict=True)]
@@ -268,7 +268,7 @@ def test_abs_of_opposite_pixels_is_equal(off: float, run: Run) -> None:
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_series_cut_short_is_found_out(which: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative control: errors exceed 50 eps if the polynomial for P or for R has seven terms fewer."""
+    """Negative control: errors exceed 50 eps if the polynomial for P or for R has seven fewer terms."""
     pytest.importorskip("analytic.fast", reason="the satellite of speed was taken away")
     if COMPILER is None:
         pytest.skip("no C compiler on this machine")

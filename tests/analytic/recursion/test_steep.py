@@ -66,7 +66,7 @@ def test_kernels_at_every_angle(phi: Any, w_std: float) -> None:
 
 @pytest.mark.parametrize("w_std", [0.5, 1.0, 2.0])
 def test_a_narrow_step_at_small_variances(w_std: float) -> None:
-    """At small variances q, the unit of p, 0.1 / q, exceeds `top`, the largest p of the interpolation."""
+    """At small variances q, the scale of p, 0.1 / q, exceeds `top`, the largest p of the interpolation."""
     phi = mn.Softplus(beta=5.0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -79,7 +79,7 @@ def test_kernels_in_float32() -> None:
 
 @pytest.mark.parametrize("s", [10.0, 100.0])
 def test_p_after_is_the_integral_of_the_slope(s: float) -> None:
-    """Compare p' with adaptive integrals of the slope. Errors are relative to p', which can be tiny."""
+    """Compare p' with adaptive quadrature of the slope. Errors are relative to p', which can be tiny."""
     phi = pointwise(mn.Tanh())
     v = mean_square(s)
     found = Steep.of(phi, s, v, 0.5)
@@ -113,7 +113,7 @@ def test_what_has_no_ends() -> None:
 
 @pytest.mark.parametrize(("narrow", "most"), [(1.0, 1e-11), (4.0, 1e-6), (20.0, 1.0)])
 def test_a_narrow_step_says_that_its_panels_are_wide(narrow: float, most: float) -> None:
-    """Nodes suit a phi that changes over a width of 1. For a steeper phi, the error is measured and stated."""
+    """The nodes suit a phi that changes over a width of 1. For a steeper phi, the stated error is larger."""
     f = pointwise(mn.Tanh())
     phi = Pointwise(lambda xp, x: f.phi(xp, narrow * x), lambda xp, x: narrow * f.derivative(xp, narrow * x))
     z, weights = graded(np.zeros(1), 0.01, 20)
@@ -131,7 +131,7 @@ def test_a_narrow_step_says_that_its_panels_are_wide(narrow: float, most: float)
 
 
 def swapped(*columns: int) -> dict[str, Any]:
-    """Plant an error in the order of the coefficients of R and S at both ends."""
+    """Return a planted error: wrong columns for the coefficients of R and S at both ends."""
     return {"coefficients": lambda phi, s, p0, top: coefficients(phi, s, p0, top)[:, columns]}
 
 

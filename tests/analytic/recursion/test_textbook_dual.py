@@ -1,4 +1,4 @@
-"""Test that activations given by two formulas agree with the precise steps, up to the rounding of k."""
+"""Test that activations registered by two dual formulas agree with the library's own steps, up to the rounding of k."""
 
 from __future__ import annotations
 

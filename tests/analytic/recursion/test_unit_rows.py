@@ -105,7 +105,7 @@ def steep_error(name: str, scale: float, b_std: float) -> float:
 
 @pytest.mark.parametrize(("name", "scale", "b_std"), thinned(product(STEEP, (1e6, 1e8, 1e12), (0.0, 0.3)), every=7))
 def test_erf_is_so_steep_that_angles_of_any_size_count(name: str, scale: float, b_std: float) -> None:
-    """Theta's slope in the angle is |u|, so all digits of p matter in the first layer and at each kink before erf."""
+    """Theta's slope in the angle is |u|, so all digits of p matter in the first layer and in kinked ones before erf."""
     assert steep_error(name, scale, b_std) < 2e-14
 
 
@@ -124,7 +124,7 @@ def test_an_angle_to_a_rounding_of_one_is_refused(monkeypatch: pytest.MonkeyPatc
 
 
 def test_mixed_activations_of_tiny_rows() -> None:
-    """Erf separates two tiny collinear rows by an angle of 1e-12. ReLU depends on the angle, not on its square."""
+    """Erf separates two tiny collinear rows by an angle of 1e-12. After ReLU, Theta is linear in this angle."""
     spec = mn.Sequential(mn.Dense(8), mn.Erf(), mn.Dense(8, w_std=2.0), mn.ReLU(), mn.Dense(1))
     x = np.array([[1.0, 2.0], [1e-6, 2e-6], [2e-6, 4e-6], [0.03, 0.06], [-1e-6, -2e-6]])
     assert max(largest_errors(an.kernel(spec).both(x), exact_kernels(spec, x))) < BOUND[np.float64]
@@ -133,7 +133,7 @@ def test_mixed_activations_of_tiny_rows() -> None:
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("activation", [mn.Erf, mn.Sin, mn.GELU])
 def test_one_image_at_many_brightnesses(activation: type[mn.spec.Activation], dtype: Any) -> None:
-    """The activation separates collinear rows of many norms, some of which are equal. ReLU depends on the angles."""
+    """The activation creates angles between collinear rows of many norms, some equal. ReLU depends on these angles."""
     rng = np.random.default_rng(1)
     x = np.linspace(0.1, 3, 16)[:, None] * rng.standard_normal(5)
     alike = np.concatenate([x, x[::4], x[::2] * (1 + 1e-7 * rng.standard_normal((8, 5)))]).astype(dtype)

@@ -52,7 +52,7 @@ def test_stable_learning_rates_match_the_reference() -> None:
 
 @dataclass
 class Problem:
-    """A linear model f = f_0 + J w of N training and M test examples: J (N, C, P), J_test (M, C, P)."""
+    """A linear model f = f_0 + J w of N training and M test examples. J : (N, C, P), J_test : (M, C, P)."""
 
     J: A
     J_test: A
@@ -303,7 +303,7 @@ def test_a_kernel_that_bounds_no_rate_is_refused(size: float) -> None:
 
 
 def test_the_mean_over_outputs_has_another_rate() -> None:
-    """Just below the largest rate of the full kernel, descent converges. Just below the mean kernel's, it diverges."""
+    """Descent converges just below the full kernel's largest stable rate, and diverges just below the mean kernel's."""
     rng = np.random.default_rng(0)
     net = mn.Network(mn.Sequential(mn.Dense(32), mn.ReLU(), mn.Dense(4)), (5,))
     theta, x = net.init(rng), rng.standard_normal((10, 5))

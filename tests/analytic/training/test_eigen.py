@@ -39,7 +39,7 @@ def test_duplicated_rows_train_to_the_exact_limit(dtype: type) -> None:
 
 
 def test_duplicated_rows_of_an_ill_conditioned_kernel_keep_their_limit() -> None:
-    """Directions with eigenvalue 0 are known up to rounding, and their errors must not count as a missing limit."""
+    """Directions of eigenvalue 0 are known only up to rounding, which must not be mistaken for a missing limit."""
     for seed in range(4):
         draw = np.random.default_rng(seed).standard_normal
         x, x_test, y = draw((50, 2)), draw((5, 2)), draw((50, 1))
@@ -79,7 +79,7 @@ def test_a_kernel_of_low_rank_ends_at_least_squares() -> None:
 
 
 def test_a_limit_that_does_not_exist_is_refused() -> None:
-    """k is singular along (1, -1). Predictions with a part along (1, -1) grow without bound, so large t is an error."""
+    """k is singular along (1, -1). Predictions with a part along (1, -1) grow without bound, so large t is refused."""
     k, k_test, y = np.ones((2, 2)), np.array([[1.0, 0.5]]), np.array([[1.0], [0.0]])
     flow = gradient_flow(k, y)
     # da/dt = -(k a - y)/2: the sum of a tends to 1/2 as 1 - e^-t, and the difference is t/2
@@ -116,7 +116,7 @@ def test_eigenvalues_lost_in_rounding_are_reported_not_guessed(dtype: type) -> N
 
 
 def test_a_smooth_kernel_in_float32_is_right_or_refused() -> None:
-    """With enough examples on a short line, a float32 kernel loses eigenvalues, and t = inf raises an error."""
+    """With many examples on a short segment, a float32 kernel loses eigenvalues, and t = inf raises an error."""
     refused = []
     for N in range(4, 24):
         k, k_test, y = smooth(N)

@@ -93,7 +93,7 @@ SAMPLES = 20_000
 def trained_functions(x: A, y: A, x_test: A, t: float, kind: Kind, lr: float, ridge: float, seed: int) -> A:
     """Return outputs (SAMPLES, M) at time t of functions drawn from GP(0, K) and trained on the first column of y.
 
-    The functions are stored as outputs of one network. These outputs do not interact. For "nngp", each function has
+    Each function is one output of a network whose outputs train independently. For "nngp", each function has
     its own noise of variance `ridge` in its targets.
     """
     rng = np.random.default_rng(seed)
@@ -309,7 +309,7 @@ def test_float32_in_is_float32_out(kind: Kind) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_repeated_example_is_the_limit_of_its_two_copies(kind: Kind) -> None:
-    """Without a ridge, two copies of an example act like one example with the mean label, up to rounding."""
+    """Without a ridge, an input with two labels acts like one example with the mean label, up to rounding."""
     for seed in range(20):
         x, y, x_test = data(seed=seed)
         x2, y2 = np.concatenate([x, x[:1]]), np.concatenate([y, [[4.0, -4.0]]])
@@ -419,7 +419,7 @@ def test_bad_questions_are_refused() -> None:
 
 
 def test_a_covariance_needs_the_kernel_and_three_matrices_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With covariances, an ensemble with Theta needs K : (N, N) as well, and three float64 matrices of this size."""
+    """Covariances with Theta need more memory: for K, of shape (N, N), and for three float64 matrices of this shape."""
     needs: list[int] = []
     monkeypatch.setattr("analytic.training.gp.check_memory", lambda xp, what, need, remedy: needs.append(need))
     one = Ensemble(DenseErfDense(), np.ones((100, 2)), np.ones((100, 1)), lr=1.0, ridge=0.0)

@@ -1,4 +1,4 @@
-"""Test the posterior and the trained ensemble against 60-digit reference values, at every scale of the inputs."""
+"""Test the posterior and the trained ensemble against 60-digit reference values, at several scales of the inputs."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_without_momentum_it_is_gradient_descent() -> None:
 
 
 def test_late_steps_in_lost_directions_are_refused() -> None:
-    """Late steps act like steps of rate lr / (1 - m). At m = .999 and t = 5e14, outputs would be wrong by 180 %."""
+    """Late steps act like steps at rate lr / (1 - m). At m = .999 and t = 5e14, outputs would be wrong by 180 %."""
     x = np.linspace(-1, 1, 14)
     k, k_test = np.exp(-((x[:, None] - x) ** 2) / 2), np.exp(-((1.5 - x) ** 2) / 2)[None]
     y = np.sign(np.sin(7 * x))[:, None]
@@ -159,7 +159,7 @@ def test_momentum_out_of_range(m: Any) -> None:
 
 
 def test_a_linearised_network_trains_as_predicted() -> None:
-    """Outputs and weights, theta_0 + J' a, agree to 2e-14 of the largest entry at every 25th of 100 steps."""
+    """At every 25th of 100 steps, outputs and weights are as predicted, to within 2e-14 of the largest entry."""
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((8, 5)), rng.standard_normal((8, 2))
     net = mn.Network(mn.Sequential(mn.Dense(32, w_std=1.5, b_std=0.1), mn.Erf(), mn.Dense(2)), (5,))
@@ -191,9 +191,9 @@ def distance(lr: float, m: float, time: float) -> float:
 
 
 def test_small_steps_are_the_momentum_flow_to_first_order() -> None:
-    """At a fixed m, the error falls as lr. At a fixed tau, the error falls as lr / (1 - m) = sqrt(lr tau).
+    """At a fixed m, the error is of order lr. At a fixed tau, it is of order lr / (1 - m) = sqrt(lr tau).
 
-    With other units of time, the flow does not match the steps.
+    Negative control: without the factor 1 / (1 - m) in the time, the flow does not match the steps.
     """
     fixed_m = [distance(lr, 0.75, 8.0) for lr in (2**-7, 2**-8, 2**-9)]
     assert [a / b for a, b in pairwise(fixed_m)] == pytest.approx([2, 2], rel=0.05)

@@ -1,4 +1,4 @@
-"""Test that the factor overwrites the kernel's matrix if nothing else uses it, and that failures damage no kernel."""
+"""Test that the factor overwrites the kernel's matrix if nothing else uses it, and that errors leave kernels intact."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_matrix_that_belongs_to_the_kernel_stays_as_it_was() -> None:
 
 @pytest.mark.parametrize("at", [3, 40])
 def test_without_a_factor_the_kernel_is_what_it_was(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For a repeated example there is no factor. Predictions use the limit, and the kernel is evaluated only once."""
+    """With a repeated example, K has no Cholesky factor. Predictions use the limit, and K is evaluated once."""
     x, y, x_test = data(60)
     x[at], y[at] = x[0], y[0]
     K, nngp, asked = DENSE.nngp(x), type(DENSE).nngp, list[int]()
@@ -115,7 +115,7 @@ def test_the_factor_leaves_the_lower_triangle() -> None:
 
 @pytest.mark.parametrize("place", [(0, 1), (700, 3), (255, 256), (999, 998), (400, 400)])
 def test_asymmetry_is_found_block_by_block(place: tuple[int, int]) -> None:
-    """The largest asymmetry and the largest entry are found in each of the four blocks of a thousand rows."""
+    """The largest asymmetry and the largest entry are found, whichever of the four blocks contains them."""
     z: Any = np.random.default_rng(0).standard_normal((1000, 20))
     k = z @ z.T
     assert asymmetry(k) == (0.0, np.abs(k).max())

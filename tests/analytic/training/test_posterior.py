@@ -29,7 +29,7 @@ def data(seed: int = 0) -> tuple[A, A, A]:
 
 
 def moments(x: A, y: A, x_test: A, t: float, kind: Kind, ridge: float, momentum: float) -> tuple[A, A]:
-    """Return (mean, covariance) of functions trained from f_0 ~ GP(0, K) to time t, by a loop affine in f_0 and y.
+    """Return (mean, covariance) of functions trained from f_0 ~ GP(0, K) to time t, by a loop that is affine in f_0.
 
     For "nngp", each function has its own noise of variance `ridge` in its targets.
     """
@@ -130,7 +130,7 @@ def test_std_of_the_posterior(kind: Kind, ridge: float) -> None:
 
 
 def test_variances_lost_in_float32_are_zero() -> None:
-    """At points next to training points, a covariance in float32 has no negative variances.  `x_test` may be empty."""
+    """At points close to training points, a covariance in float32 has no negative variances.  `x_test` may be empty."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((40, 5)).astype(np.float32)
     near = (x + 1e-4 * rng.standard_normal(x.shape)).astype(np.float32)
@@ -145,7 +145,7 @@ def test_variances_lost_in_float32_are_zero() -> None:
 @pytest.mark.parametrize("make", [an.ensemble, an.posterior])
 @pytest.mark.parametrize("kind", KINDS)
 def test_std_takes_memory_for_m_times_n(make: Callable[..., Any], kind: Kind) -> None:
-    """For M = 8000, a covariance takes 512 MB. `std` needs less than 12 arrays (M, N) and the kernels' workspace."""
+    """For M = 8000, a covariance takes 512 MB. `std` needs fewer than 12 arrays of shape (M, N) and some workspace."""
     x, y, _ = data()
     x_test, options = np.random.default_rng(2).standard_normal((8000, 3)), {"kind": kind}
     one = make(KERNEL, x, y, ridge=0.1, **(options if make is an.posterior else {}))

@@ -46,7 +46,7 @@ def worst(found: Any, wanted: Any) -> float:
 
 
 def recursion(spec: mn.Sequential, x1: Any, x2: Any) -> Any:
-    """Return a function of (log factor of w_std, log factor of b_std) that returns K and Theta, (2, N, M).
+    """Return a function that maps (log factor of w_std, log factor of b_std) to K and Theta, (2, N, M).
 
     The function uses the papers' recursion in cosines.
     """
@@ -79,7 +79,7 @@ def recursion(spec: mn.Sequential, x1: Any, x2: Any) -> Any:
 
 
 def by_autograd(spec: mn.Sequential, x1: np.ndarray, x2: np.ndarray) -> Any:
-    """Return derivatives with respect to (log w_std, log b_std) of (K, Theta), (2, 2, N, M)."""
+    """Return derivatives with respect to (log w_std, log b_std) of (K, Theta), as an array (2, 2, N, M)."""
     return np.moveaxis(jacobian(recursion(spec, x1, x2))(np.zeros(2)), -1, 0)
 
 
@@ -101,7 +101,7 @@ def test_a_wrong_step_is_noticed(wrong: float, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("name", SPECS)
 def test_rows_that_are_equal_have_those_of_their_variances(name: str) -> None:
-    """Compare diagonals and equal rows with finite differences of `diag`, which uses no angle, at a larger step."""
+    """Compare diagonals and equal rows with finite differences of `diag`, which uses no angle, over a larger step."""
     kernel, x, h = an.kernel(SPECS[name]), rows(), 1e-4
     for k, parameter in enumerate(d.PARAMETERS):
         up, down = (kernel._scaled(parameter, np.exp(e)).diag(x) for e in (h, -h))
@@ -120,7 +120,7 @@ def test_rows_that_are_equal_have_those_of_their_variances(name: str) -> None:
     ids=["quadrature", "images"],
 )
 def test_other_kernels_by_differences(spec: mn.Sequential) -> None:
-    """Compare derivatives of a quadrature kernel and of an image kernel with finite differences at a larger step."""
+    """Compare derivatives of a quadrature kernel and of an image kernel with finite differences over a larger step."""
     x = np.random.default_rng(0).standard_normal((3, 5) if isinstance(spec.layers[0], mn.Dense) else (3, 4, 4, 2))
     kernel = an.kernel(spec)
     found = kernel.derivatives(x)
@@ -144,7 +144,7 @@ def test_precision_and_shapes() -> None:
 
 @pytest.mark.parametrize("name", ["residual", "dropout"])
 def test_many_rows_go_block_by_block(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Derivatives by blocks equal those in one piece, also with masks. Blocks store at most 9 numbers per pair."""
+    """Derivatives in blocks equal those in one piece, also with masks, and need fewer than 9 numbers per pair."""
     spec = SPECS.get(name, mn.Sequential(mn.Dense(8, b_std=0.5), mn.ReLU(), mn.Dropout(0.5), mn.Dense(1)))
     x, kernel = np.random.default_rng(0).standard_normal((400, 5)), an.kernel(spec)
     whole = kernel.derivatives(x)

@@ -1,4 +1,4 @@
-"""Test the tile engine for any number of rows, tile size and destination of the result, and test errors."""
+"""Test the tile engine for various numbers of rows, tile sizes and destinations of the result, and test its errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SPEC = mn.Sequential(
 
 
 def data(n: int, d: int = 5, seed: int = 0) -> Any:
-    """Return rows, some of which are equal, opposite or zero."""
+    """Return rows, some of which are (nearly) equal, opposite or zero."""
     x = np.random.default_rng(seed).normal(size=(n, d)) * np.linspace(0.5, 2, n)[:, None]
     if n > 6:
         x[n // 2], x[n - 1], x[3] = x[0], -x[1], 0
@@ -34,7 +34,7 @@ def data(n: int, d: int = 5, seed: int = 0) -> Any:
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("size", [1, 7, 16, 64])
 def test_tile_sizes(size: int, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tiles of one entry, tiles that do not divide the matrix evenly, and a single tile give equal kernels."""
+    """Kernels agree between tiles of one entry, tiles that do not divide the matrix evenly, and a single tile."""
     x1, x2 = data(40).astype(dtype), data(23, seed=1).astype(dtype)
     kernel = an.kernel(SPEC)
     want = [*kernel.both(x1), *kernel.both(x1, x2)]
@@ -80,7 +80,7 @@ def test_data_that_are_almost_parallel(dtype: Any) -> None:
 def test_nearly_equal_rows_keep_the_digits_of_their_angle() -> None:
     """Check Theta = 2/pi arctan(2 k / r) + 4 k / (pi r), r^2 = (1 + 2 q)(1 + 2 q') - 4 k^2, with r^2 as a Fraction.
 
-    At q = 5e15 and an angle of 1e-8, rounding one row changes Theta by a relative error of 1e-9. Because of the last
+    At q = 5e15 and an angle of 1e-8, rounding one row causes a relative error of 1e-9 in Theta. Because of the last
     two rows, the rows' centre is far from the first two.
     """
     x = 1e8 * np.array([[0.6, 0.8], [0.6 - 0.8e-8, 0.8 + 0.6e-8], [-0.5, 0.3], [0.2, -0.8]])
@@ -152,7 +152,7 @@ def test_memory_is_refused_before_any_work(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_memory_stays_within_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Besides the result, a call needs memory for tiles and a copy of the rows, but not for N^2 numbers."""
+    """Besides the result, a call needs memory for tiles and a copy of the rows, but for no further N x N array."""
     import tracemalloc
 
     for module in ("minintk.threads", "analytic.vectors.engine"):

@@ -57,7 +57,7 @@ def test_weight_movement_of_tensors_that_start_at_zero() -> None:
 
 
 def test_movement_of_kernels_at_the_edges() -> None:
-    """Distances from 0 and of kernels with squares outside float32 are correct. NaN and wrong shapes raise errors."""
+    """Distances are correct for a zero kernel and for squares beyond float32. NaN and wrong shapes raise errors."""
     one, zero = np.ones((2, 3, 3)), np.zeros((3, 3))
     assert relative_distance(one, zero).tolist() == [np.inf] * 2
     assert relative_distance(zero, zero) == 0
@@ -90,7 +90,7 @@ def test_the_power_laws_interval_covers_as_often_as_it_says() -> None:
 
 @pytest.mark.parametrize("counts", [(2, 2), (2, 2, 2), (3, 3, 3), (1, 1, 1, 4)])
 def test_the_interval_covers_with_few_seeds_too(counts: tuple[int, ...]) -> None:
-    """The coverage is 95 %, up to |z| < 4.9. Without Student's t, it is 80 to 86 % for two seeds per width."""
+    """The coverage is 95 % (|z| < 4.9). Without Student's t, it would be 80 to 86 % for two seeds per width."""
     rng, trials = np.random.default_rng(1), 600
     fits = [power_law(*samples(-0.5, rng, counts), resamples=400) for _ in range(trials)]
     z = np.sqrt(trials / (0.95 * 0.05)) * (np.mean([f.interval[0] <= -0.5 <= f.interval[1] for f in fits]) - 0.95)
@@ -133,7 +133,7 @@ def given() -> Any:
 
 
 def test_the_rate_stays_below_the_bound_of_every_narrow_network(given: Any) -> None:
-    """The rate is the minimum of bounds, including those of 16 networks of width 4, but not those of width 256."""
+    """Networks of width 4 lower the rate to a fraction of their smallest bound. Networks of width 256 do not."""
     bench = experiment._Bench("relu", 1, given, np, 0, lambda part: None)
     ntk = an.kernel(network_spec("relu", 4, 1)).ntk(given.x)
     limit = experiment.LR * an.max_learning_rate(ntk[:N_TRAIN, :N_TRAIN])
@@ -333,7 +333,7 @@ def test_a_run_is_determined_by_its_seed() -> None:
 
 @pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
 def test_every_activation_runs(activation: str) -> None:
-    """Widths may be a NumPy array; settings are written as plain numbers."""
+    """`widths` may be a NumPy array. The settings contain plain numbers, which JSON can store."""
     found = verify.run(widths=2 ** np.arange(3, 5), depth=1, activations=(activation,), seeds=2)  # type: ignore[arg-type]
     assert found.studies[activation].linearised < 1e-9
     assert json.loads(json.dumps(found.settings))["widths"] == [8, 16]

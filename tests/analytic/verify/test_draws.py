@@ -1,4 +1,4 @@
-"""Test the law of width on random networks. The gate keeps its significance level and rejects the controls."""
+"""Test how errors fall with the width on random networks. The gate keeps its level and rejects the controls."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ FEW: dict[str, Any] = {"widths": (4, 8, 16, 32, 64), "seed": 36, "each_control":
 
 @st.composite
 def random_draws(choose: st.DrawFn) -> Draw:
-    """Draw a network by the library's own function, with each choice made by Hypothesis."""
+    """Draw a network with the library's own function, letting Hypothesis make each choice."""
     return drawn(lambda options: choose(st.sampled_from(options)))
 
 
@@ -82,7 +82,7 @@ def spending(critical: float, rounds: int, nodes: int = 1001) -> Array:
 
 
 def test_the_critical_value_spends_the_level() -> None:
-    """The level is spent as `sequential` states. An error of 3e-7 corresponds to 1e-5 in the critical value."""
+    """The level is spent as documented in `sequential`. An error of 3e-7 corresponds to 1e-5 in the critical value."""
     spent = spending(CRITICAL, ROUNDS)
     assert spent.round(4).tolist() == [0.0022, 0.0018, 0.0014, 0.0012, 0.0010, 0.0009, 0.0008, 0.0007]
     assert spent.sum() == pytest.approx(LEVEL, abs=3e-7)
@@ -153,7 +153,7 @@ def wrong_by(draw: Draw, width: int = 16) -> float:
 
 
 def test_no_right_backward_pass_is_refused() -> None:
-    """A hundred draws are accepted. The worst of 450 other draws, up to width 256, had an error of 2e-6."""
+    """A hundred draws pass the gradient check. The largest error in 450 other draws, up to width 256, was 2e-6."""
     assert max(wrong_by(drawn(by(np.random.default_rng([5, i])))) for i in range(100)) < BACKWARD / 10
 
 
@@ -211,7 +211,7 @@ def test_a_wrong_backward_pass_is_refused(name: str, monkeypatch: pytest.MonkeyP
 
 
 def test_gradients_that_go_straight_through_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative control: for ten draws, the check fails on phi' = 1 in the backward pass."""
+    """Negative control: the check fails for each of ten draws if the backward pass uses phi' = 1."""
     monkeypatch.setattr(ActivationJacobian, "vjp", lambda self, u, dw: u)
     draws = [replace(biased(i), phi=mn.Tanh() if i % 2 else mn.ReLU()) for i in range(10)]
     assert all(wrong_by(draw) > BACKWARD for draw in draws)
@@ -250,7 +250,7 @@ def holds_once_in_four(draw: Draw, widths: Sequence[int]) -> None:
     After a network diverges, the rate is divided by 8. In narrow deep networks, the stable rate of one member can be
     far below that of the eight members that set the rate. After an undecided attempt, we double the number of examples
     and the rate. If phi has a kink and steps are small, few units cross it, and exponents scatter by 1.5 instead of .5.
-    Of 55 draws with phi = |x| and widths 8 to 64, 37 passed in the first attempt, and 18 in the second.
+    Of 55 draws with phi = |x| and widths 8 to 64, 37 passed at the first attempt, and 18 at the second.
     """
     found: list[str] = []
     while len(found) < 4:
@@ -334,7 +334,7 @@ def test_a_control_is_refused(control: str) -> None:
 @given(draw=random_draws(), control=st.sampled_from(CONTROLS))
 @settings(max_examples=5, phases=[Phase.explicit, Phase.generate])
 def test_every_control_is_refused(draw: Draw, control: str) -> None:
-    """On any network, the gate rejects a control in at least one of two attempts."""
+    """On random networks, the gate rejects a control in at least one of two attempts."""
     other = drawn(by(np.random.default_rng(draw.seed)), control)
     assert "refused" in (gate(other)["gate"], gate(replace(other, seed=other.seed + 1))["gate"])
 
@@ -368,7 +368,7 @@ def test_draws_have_every_part() -> None:
 @given(draw=random_draws())
 @settings(max_examples=10)
 def test_the_critical_rate_is_that_of_the_theory(draw: Draw) -> None:
-    """For squared loss, the critical rate is 2 N / lambda_max of the wide kernel.
+    """For squared loss, the critical rate is close to 2 N / lambda_max of the infinite-width kernel.
 
     For cross-entropy, the rate is twice as large, and for the logistic loss, four times as large.
     """

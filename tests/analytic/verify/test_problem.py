@@ -8,7 +8,7 @@ from analytic.verify.problem import N_LINE, problem
 
 
 def test_the_arc_has_equal_steps_on_the_sphere() -> None:
-    """The arc leads from the first test input to one of the other label, in steps of equal angle."""
+    """The arc leads from the first test input to one with the other label, in steps of equal angle."""
     given = problem("digits", np.random.default_rng(0))
     assert given.line.shape == (N_LINE, 64)
     np.testing.assert_allclose((given.line**2).sum(axis=1), 64)

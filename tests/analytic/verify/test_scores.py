@@ -32,7 +32,7 @@ def test_z_scores_reject_what_is_wrong() -> None:
 def test_few_members_do_not_see_one_over_the_width() -> None:
     """If sqrt(E) << n for E networks of width n, means that are off by 1/n are rejected as often as correct means.
 
-    If sqrt(E) >> n, means that are off by 1/n are always rejected.
+    If sqrt(E) >> n, they are always rejected.
     """
     rng = np.random.default_rng(0)
     for E, n, seen in ((16, 256, False), (4096, 8, True)):

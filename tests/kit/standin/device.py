@@ -78,7 +78,7 @@ class Device:
 
 
 def unwrap(value: Any, *, scalars: bool = True, sequences: bool = False) -> Any:
-    """Return the NumPy array inside a device array. Values that contain no array are returned unchanged.
+    """Return the NumPy array inside a device array. Allowed values without arrays are returned unchanged.
 
     A TypeError is raised for NumPy arrays, for NumPy scalars other than integers (or for all, without `scalars`), and
     for sequences of arrays unless `sequences` is True.
@@ -362,7 +362,7 @@ NAMES = Path(__file__).parents[1] / "cupy_names.json"
 
 
 def _names(of: str) -> list[str]:
-    """Return the public names in the real CuPy's module or class `of`, as recorded in NAMES."""
+    """Return the public names of the module or class `of` in the real CuPy, as recorded in NAMES."""
     names: dict[str, list[str]] = json.loads(NAMES.read_text(encoding="utf-8"))
     return [name for name in names[of] if not name.startswith("_")]
 

@@ -76,7 +76,7 @@ def _take(a: Any, indices: Any, axis: int | None = None, out: Any = None) -> Any
 
 
 def _unless_singular(f: Callable[..., Any], otherwise: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that calls f, and `otherwise` if f raises a LinAlgError.
+    """Return a function that calls f, and `otherwise` if f rejects a matrix as singular or indefinite.
 
     For singular or indefinite matrices, cuSOLVER raises no error and returns meaningless values.
     """

@@ -33,7 +33,7 @@ def last(run: Iterable[mn.Moment]) -> mn.Moment:
 
 
 def kernel_of(moment: mn.Moment) -> Array:
-    """Return the kernel of a moment, after a check that it is not None."""
+    """Return the kernel of a moment, after checking that it is not None."""
     assert moment.kernel is not None
     return np.asarray(moment.kernel)
 
@@ -64,14 +64,14 @@ def tensors_of(system: Hierarchy) -> tuple[Array, Array, Array]:
 
 
 def along(f: Any, g: Any, S: Array) -> Any:
-    """Return theta -> grad f . S grad g."""
+    """Return the function theta -> grad f . S grad g."""
     df, dg = (grad(a) for a in (f, g))
     return lambda theta: anp.dot(df(theta), S * dg(theta))
 
 
 @pytest.mark.parametrize("parametrization", [mn.NTK(), mn.SpectralMuP()], ids=repr)
 def test_contractions_are_those_of_the_tensors_by_autograd(parametrization: Any) -> None:
-    """Contractions equal those of the tensors computed by autograd, to 1e-9.
+    """Contractions agree with those of the tensors computed by autograd to a relative 1e-9.
 
     Theta = J S J', O3_abc = grad Theta_ab . S grad f_c, O4_abcd = grad O3_abc . S grad f_d.
     """
@@ -106,7 +106,7 @@ def test_contractions_are_those_of_the_tensors_by_autograd(parametrization: Any)
 def test_order_two_is_the_linearised_network() -> None:
     """Order 2 equals the flow of the linearised network, also on points without targets.
 
-    The closed form is Lee et al. 2019, eq. (8).
+    The closed form is from Lee et al. 2019, eq. (8).
     """
     net = mn.Network(SPEC, (3,))
     theta0, times = net.init(np.random.default_rng(2)), (0.5, 3.0)
@@ -232,7 +232,7 @@ def test_float32_takes_about_as_many_steps_in_order_4_as_in_order_3() -> None:
 
 
 def test_a_truncated_hierarchy_that_blows_up_says_so() -> None:
-    """Order 3 with twenty units raises an error. The smallest eigenvalue of the kernel becomes negative near t = 50."""
+    """Order 3 with twenty units raises an error, because an eigenvalue of the kernel becomes negative near t = 50."""
     rng = np.random.default_rng(0)
     net, x, y = mn.Network(mn.Sequential(mn.Dense(20), mn.Tanh(), mn.Dense(2)), (3,)), *rng.standard_normal((2, 4, 3))
     with pytest.raises(FloatingPointError, match=r"at order 3 a kernel .* take wider networks"):

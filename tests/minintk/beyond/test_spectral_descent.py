@@ -28,7 +28,7 @@ def singular_values(G: Any) -> Array:
 
 
 def low_rank(shape: tuple[int, int], s: Array, dtype: Any = np.float64) -> tuple[Array, Array]:
-    """Return (U diag(s) V', U V')."""
+    """Return (U diag(s) V', U V') for random U and V with orthonormal columns."""
     rng = np.random.default_rng(0)
     U, V = (np.linalg.qr(rng.standard_normal((n, len(s))))[0] for n in shape)
     return (U * s @ V.T).astype(dtype), U @ V.T

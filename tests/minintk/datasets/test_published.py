@@ -147,7 +147,7 @@ def test_cifar_from_a_folder(tmp_path: Path, inside: str, protocol: int) -> None
 
 
 def test_cifar_as_python_2_wrote_it(tmp_path: Path) -> None:
-    """The reader accepts the published format: protocol 2, Python 2's str, and arrays of numpy.core.multiarray."""
+    """The reader accepts the published format: protocol 2, Python 2's str, and arrays from numpy.core.multiarray."""
     data = rng(1).integers(0, 256, (1, 3072), dtype=np.uint8)
 
     def text(s: bytes) -> bytes:
@@ -235,7 +235,7 @@ HUGE = (
     ids=["a dictionary a byte", "one tuple, called a thousand times", "a shape of twenty thousand large numbers"],
 )
 def test_small_pickles_take_neither_memory_nor_time(tmp_path: Path, content: bytes, says: str) -> None:
-    """Pickles are refused that need 70 or 80 times their size in memory, or a minute to multiply a shape's entries."""
+    """Pickles that need 70 or 80 times their size in memory, or a minute to multiply a shape's entries, are refused."""
     (tmp_path / "test_batch").write_bytes(content)
     with pytest.raises(ValueError, match=says):
         cifar10(tmp_path, "test")

@@ -22,7 +22,7 @@ CLASSES = np.eye(2)[[0, 1, 1, 0, 0]]
 @pytest.mark.parametrize("parametrization", [mn.NTK(), mn.SpectralMuP()], ids=repr)
 @pytest.mark.parametrize("loss", [mn.mse, mn.softmax_cross_entropy], ids=repr)
 def test_it_is_the_dense_hessians_largest_eigenvalue(loss: Any, parametrization: Any) -> None:
-    """Sharpness equals the largest eigenvalue of the dense Hessian to 1e-8.
+    """Sharpness equals the largest eigenvalue of the dense Hessian to a relative 1e-8.
 
     With learning-rate scales S, S^1/2 H S^1/2 takes the place of the Hessian H.
     """
@@ -79,7 +79,7 @@ def test_what_is_refused() -> None:
 
 
 def test_degenerate_problems() -> None:
-    """f = w x has the sharpness mean(x^2). Zero examples, a class instead of a loss, and an overflow raise errors."""
+    """f = w x has the sharpness mean(x^2). Zero examples, an uninstantiated loss, and an overflow raise errors."""
     line, x = mn.Network(mn.Sequential(mn.Dense(1)), (1,)), np.array([[2.0], [4.0]])
     theta = np.array([3.0])
     np.testing.assert_allclose(sharpness(line, theta, x, 0 * x, loss=mn.mse), 10.0, rtol=1e-12)

@@ -1,4 +1,4 @@
-"""Compare the kernel along a run with dense Jacobians. A linearised network is a control."""
+"""Compare the kernel along a run with dense Jacobians. A linearised network serves as a control."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Point:
 
 
 def run(ensemble: int | None = None) -> tuple[list[Point], Array, Array]:
-    """Return (points, x, y): four points of an artificial run with large steps, inputs (N, 3) and labels (N, 2)."""
+    """Return (points, x, y): four points of an artificial run with large steps, inputs (N, 3) and targets (N, 2)."""
     rng = np.random.default_rng(3)
     theta = NET.init(rng, ensemble=ensemble)
     points = [Point(float(i), theta + 0.3 * i * rng.standard_normal(theta.shape)) for i in range(4)]

@@ -35,7 +35,7 @@ def test_every_model_has_one() -> None:
 
 
 def test_float32_is_right_to_its_digits() -> None:
-    """Relative errors of float32 products are 1e-7, so ARPACK converges only to 1e-6. The rate is correct to 1e-5."""
+    """Float32 products have relative errors of 1e-7, so ARPACK converges only to 1e-6. The rate is correct to 1e-5."""
     for loss in (mn.mse, mn.softmax_cross_entropy):
         want = mn.max_learning_rate(NET, THETA, X, loss)
         got = mn.max_learning_rate(NET, THETA.astype(np.float32), X.astype(np.float32), loss)

@@ -51,7 +51,7 @@ def test_spectrum_of_a_full_kernel_is_that_of_its_matrix() -> None:
 
 
 def test_effective_rank() -> None:
-    """The effective rank lies between 1 and the rank, and equals n for n equal eigenvalues.
+    """The effective rank lies between 1 and the rank, and equals n for n equal nonzero eigenvalues.
 
     It doubles for a direct sum of two equal matrices, and does not depend on the scale or the eigenvectors.
     """
@@ -226,7 +226,7 @@ def test_kappa_of_a_linear_model_is_zero_and_scales_as_one_over_alpha() -> None:
 
 
 def test_kappa_falls_as_the_root_of_the_width() -> None:
-    """In the NTK scaling, kappa falls as n^-1/2 with the width n.
+    """In the NTK parametrization, kappa falls as n^-1/2 with the width n.
 
     As a control, the exponent is 0 if the outputs have the mean-field factor 1/sqrt(n).
     """
@@ -247,7 +247,7 @@ def test_kappa_falls_as_the_root_of_the_width() -> None:
 def test_half_the_second_derivative_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """With half of the second derivative, the curvature differs from the dense tensor's by more than 10 %.
 
-    Omitting a factor 2 is a likely error, because the coefficient of the Taylor series is D^2 f[v, w] / 2.
+    Omitting a factor of 2 is a likely error, because the coefficient of the Taylor series is D^2 f[v, w] / 2.
     """
     net = mn.Network(mn.Sequential(mn.Dense(5), mn.Tanh(), mn.Dense(1)), (3,))
     theta, x = net.init(np.random.default_rng(0)), np.eye(3)[:1]

@@ -145,7 +145,7 @@ def test_other_weights_have_the_edge_of_their_matrix() -> None:
 def test_spectral_mup_has_the_natural_norms_at_every_width() -> None:
     """|W| over the natural norm is in (0.9, 2.2) below the output; in muP and mean field, in (0.2, 2.2) at the output.
 
-    In NTK, |W| over the natural norm at the output, divided by sqrt(n / 3), is in (0.2, 2.2).
+    In the NTK parametrization, the ratio at the output is sqrt(n / 3) times a number in (0.2, 2.2).
     """
     for n in (64, 256, 1024):
         spec = mn.Sequential(mn.Dense(n, b_std=1.0), mn.Tanh(), mn.Dense(n), mn.Tanh(), mn.Dense(3))

@@ -19,7 +19,7 @@ def rms(a: Any) -> float:
 
 
 def normed(n: int = 32) -> mn.Sequential:
-    """Return a spec with two BatchNorms, one of which is in a branch, and without biases before the BatchNorms."""
+    """Return a spec with two BatchNorms, one of them in a branch, and no biases before them."""
     branch = mn.Sequential(mn.Dense(n), mn.BatchNorm(), mn.ReLU(), mn.Dense(n))
     return mn.Sequential(mn.Dense(n), mn.BatchNorm(), mn.Tanh(), mn.Residual(branch), mn.Dense(3))
 

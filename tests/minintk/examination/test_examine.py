@@ -44,7 +44,7 @@ def test_lazy_with_intervals_around_what_a_user_would_measure() -> None:
 
 
 def test_every_replicate_runs_at_a_quarter_of_its_own_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By default, every replicate is trained at a quarter of the replicate's own stability bound.
+    """By default, every replicate is trained at a quarter of its own stability bound.
 
     The bounds of small convolutional networks vary widely between draws. At a quarter of the smallest bound, most
     replicates would hardly move, and chance would decide the verdict.
@@ -148,7 +148,7 @@ def test_widths_and_the_coordinate_check() -> None:
 
 
 def test_what_is_too_dear_is_left_out_and_named(tmp_path: Any) -> None:
-    """If `seconds` is almost 0, the run takes the fewest steps and leaves out other widths and the sharpness."""
+    """If `seconds` is almost 0, the run is as short as possible and leaves out other widths and the sharpness."""
     report = asked(mlp(32, mn.Erf()), widths=True, steps=None, seconds=1e-6)
     assert "10 steps" in report.about
     assert "too dear for seconds=1e-06 (--seconds): sharpness" in report.notes[-1]

@@ -67,7 +67,7 @@ def test_a_report_without_runs(tmp_path: Any) -> None:
 
 @pytest.mark.parametrize(("low", "met", "bound"), [(0.3, 0.2, "0.2"), (0.2, 0.3, "0.2"), (0.9, 0.8, "0.8")])
 def test_the_rate_to_keep_below_is_the_lower_of_the_interval_and_the_run(low: float, met: float, bound: str) -> None:
-    """The bound is the smaller of the interval's low end and the run's least stability bound, 1 at the start."""
+    """The bound is the smaller of the interval's low end and the least stability bound of a run starting at 1."""
     a = np.ones(2)
     found = {"rate": Statement("", 1.0, (1.0, 1.0), ""), "safe": Statement("", 1.0, (low, 1.5), "")}
     run = Run(np.arange(2), a, a, a, 1.0, diverged=False, rates=np.array([1.0, met]))

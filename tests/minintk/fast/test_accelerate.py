@@ -155,7 +155,7 @@ def test_the_reading_house_does_not_import_the_engine_room() -> None:
 
 @dataclass(frozen=True)
 class Doubled(mn.Dense):
-    """A user's layer that doubles the output of Dense."""
+    """A user-defined layer that doubles the output of Dense."""
 
 
 class BoundDoubled(BoundDense):
@@ -167,7 +167,7 @@ class BoundDoubled(BoundDense):
 
 
 def test_a_subclass_of_a_layer_of_ours_keeps_its_own_methods() -> None:
-    """Fast layers replace only layers of the library's own classes, not of subclasses."""
+    """Fast layers replace only layers of the library's own classes, not of their subclasses."""
 
     @bind.register
     def _(layer: Doubled, site: Any, parametrization: Any, name: str) -> BoundDoubled:

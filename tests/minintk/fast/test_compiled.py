@@ -133,7 +133,7 @@ def test_a_folder_that_cannot_be_written_costs_one_warning(
 ) -> None:
     """A full or read-only disk causes one warning.
 
-    The error occurs when the code is written. The second loop fails for the same cause and does not warn again.
+    The error occurs when compiled code is written. The second loop fails for the same cause and does not warn again.
     """
 
     def fail(*args: Any) -> None:
@@ -204,7 +204,7 @@ def compiled_files(start: Callable[[], Any]) -> list[Path]:
 
 
 def test_processes_that_compile_at_once_are_all_right(tmp_path: Path) -> None:
-    """Two processes that compile into one folder get correct results. A third process loads the file of `double`."""
+    """Two processes that compile into one folder get correct results. A third loads `double` from its file."""
     (tmp_path / "some_loops.py").write_text(LOOPS)
     code = "import some_loops as s; assert s.double(7) == 14 and s.triple(7) == 21; print(s.double._cache_misses)"
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "kept")}

@@ -201,7 +201,7 @@ def test_float32_is_as_exact_as_the_plain_convolution(way: str) -> None:
 
 
 def test_sums_of_columns_are_as_exact_as_pairwise_ones() -> None:
-    """`column_sums` has less than twice the error of pairwise sums, and sequential sums over 20 times that error."""
+    """`column_sums` has less than twice the error of pairwise sums; sequential sums have over 20 times this error."""
     loops: Any = pytest.importorskip("minintk.fast.numba_loops")
     a = np.random.default_rng(0).random((200_000, 8), dtype=np.float32)
     zero, total = np.zeros(8, np.float32), np.zeros((2, 8))
@@ -215,7 +215,7 @@ def test_sums_of_columns_are_as_exact_as_pairwise_ones() -> None:
 
 @pytest.mark.parametrize(("mu", "first"), [(0.0, 0.0), (1e3, 0.0), (0.0, 1e3)])
 def test_batch_normalisation_in_few_passes_is_as_exact(mu: float, first: float) -> None:
-    """In float32, batch normalisation in few passes over the images is about as accurate as in many passes.
+    """In float32, batch normalisation in few passes over the images has less than twice its error in many passes.
 
     The cases are means near 0, means far from 0, and a first pixel far from the others.
     """

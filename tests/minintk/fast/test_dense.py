@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 @settings(max_examples=30)
 @given(st.integers(1, 70), st.integers(1, 200), st.integers(1, 192), st.sampled_from(("f4", "f8")), st.integers(0, 9))
 def test_products_in_pieces_are_the_products(M: int, K: int, n: int, dtype: str, seed: int) -> None:
-    """For integer entries, y = x W, dW = x' u and dx = u W' are correct to the last bit in any order of summation."""
+    """For small integer entries, y = x W, dW = x' u and dx = u W' are exact in any order of summation."""
     rng = np.random.default_rng(seed)
     x, W, u = (rng.integers(-9, 10, shape).astype(dtype) for shape in ((M, K), (K, n), (M, n)))
     for a, b in ((x, W), (x.T, u), (u, W.T)):
@@ -53,7 +53,7 @@ print("numba" in sys.modules)
 
 
 def test_networks_of_dense_layers_load_no_numba() -> None:
-    """Optimisers, `fit` and kernels load no Numba at widths at which products are split. A convolution loads Numba."""
+    """Optimisers, `fit` and kernels do not load Numba at widths at which products are split. A convolution does."""
     pytest.importorskip("numba")
     mlps = "[mn.Sequential(mn.Flatten(), *mn.zoo.mlp(2, width, 10).layers) for width in (512, 1024)]"
     conv = "[mn.Sequential(mn.Conv2d(16, 3), mn.Conv2d(16, 3), mn.Flatten(), mn.Dense(10))]"

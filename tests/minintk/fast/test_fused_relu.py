@@ -52,7 +52,7 @@ def two_cores() -> Iterator[None]:
 
 
 def joined(layer: Any) -> list[bool]:
-    """Return a list: for each rectifying convolution in a tree of layers, True if it has a BatchNorm."""
+    """Return, for each rectifying convolution in a tree of layers, True if it includes a BatchNorm, else False."""
     if isinstance(layer, RectifiedConv):
         return [layer.norm is not None]
     inner = getattr(layer, "layers", getattr(getattr(layer, "sweeps", None), "layers", ()))

@@ -308,7 +308,7 @@ def test_a_matrix_is_factorised_in_its_own_memory() -> None:
 
 
 def test_a_least_squares_solve_factorises_once() -> None:
-    """A solve factorises once. The solution and its refinements need at most 20 triangular solves."""
+    """A solve factorises its matrix once. The solution and its refinements need at most 20 triangular solves."""
     net = mn.Network(mn.Sequential(mn.Dense(64), mn.ReLU(), mn.Dense(1)), (20,))
     x = RNG(1).normal(size=(100, 20))
     with (

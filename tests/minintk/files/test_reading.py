@@ -1,4 +1,4 @@
-"""Test that forged, exploding and truncated files raise one error with the path, use little memory and run no code."""
+"""Test that reading forged, exploding or truncated files takes little memory, runs no code and raises one error."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_small_files_stay_small(name: str, tmp_path: Path) -> None:
 
 
 def test_the_measure_of_memory_can_fail(tmp_path: Path) -> None:
-    """`peak` detects the memory of a reader that unpacks everything first."""
+    """`peak` detects the memory use of a reader that unpacks everything first."""
     path = written(tmp_path / "file", BOMBS["gzip that promises much"][0])
     assert peak(lambda: gzip.decompress(path.read_bytes())) > ZEROS
     assert not tracemalloc.is_tracing()
@@ -402,7 +402,7 @@ def test_a_history_is_rows_with_steps(tmp_path: Path) -> None:
 
 
 def test_damaged_files_are_read_or_refused() -> None:
-    """Damaged files are read or refused. `make.py python -m tests.kit.fuzz 100000` tries more files."""
+    """Each damaged file is either read or refused. `make.py python -m tests.kit.fuzz 100000` tries more files."""
     seen = fuzz.fuzz(400, seed=0)
     assert set(seen) == {"read", "refused"}, seen
 

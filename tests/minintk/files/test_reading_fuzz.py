@@ -1,4 +1,4 @@
-"""Test that thousands of files with bytes changed, lost, doubled or inserted each give a result or one error."""
+"""Test that reading each of thousands of files with changed, lost or inserted bytes gives a result or one error."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def changed(content: bytes, rng: random.Random) -> bytes:
 def attack(target: tuple[bytes, Pack, Reader], path: Path, count: int, seed: int) -> tuple[int, int]:
     """Return (number read, number refused) of `count` changed files, or raise AssertionError.
 
-    Any other error, a message that is long or lacks the path, a warning, and too much memory (`most`) are failures.
+    Any other error, a message that is long or lacks the path, a warning, and memory use above `most` are failures.
     """
     content, pack, reader = target
     read = refused = 0
@@ -107,7 +107,7 @@ def attack(target: tuple[bytes, Pack, Reader], path: Path, count: int, seed: int
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Path]:
-    """Yield a path for thousands of successive files, in memory if the system has a folder in memory."""
+    """Yield a path to which thousands of files are written in turn, in memory if the system has a folder there."""
     memory = Path("/dev/shm")
     if not os.access(memory, os.W_OK):
         yield tmp_path / "file"

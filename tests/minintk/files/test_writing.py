@@ -20,7 +20,7 @@ def test_the_content_is_flushed_then_named_then_the_folder_is_flushed(
 ) -> None:
     """The folder is flushed last.
 
-    Otherwise, the old file could still be there after a loss of power, although the call had returned.
+    Otherwise, the old file could still be there after a power failure, although the call had returned.
     """
     done: list[Any] = []
     sync, replace = os.fsync, os.replace

@@ -1,4 +1,4 @@
-"""Test errors carried forward: a later exercise earns half if it is correct with the solution's functions."""
+"""Test errors carried forward: a later exercise earns half its points if correct with the solution's functions."""
 
 from pathlib import Path
 from typing import Any
@@ -97,7 +97,7 @@ def test_what_is_not_written_yet_can_be_left_out(graded: Any) -> None:
 
 
 def test_nothing_is_lent_to_who_has_made_no_error(graded: Any) -> None:
-    """The grader lends its functions only after an error is found, so a correct submission cannot reach its answers."""
+    """The grader lends its functions only after it finds an error, so a correct submission cannot reach the answers."""
     assert scores(graded(SOLUTION.replace("[0] + 1", "[0] + 2"))) == [4, 4, 0, 5]
     found = graded(SOLUTION.replace("2 * x, x", "3 * x, x").replace("first(x)[0] + 1", "third(x)"))
     assert scores(found)[2] == 0

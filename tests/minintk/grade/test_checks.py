@@ -71,7 +71,7 @@ def angles(x: Array, clip: bool) -> Array:
 
 
 def test_code_without_a_clip_fails_for_every_seed() -> None:
-    """For each of 100 seeds, arccos without a clip fails on an input of the pool, because a cosine rounds above 1."""
+    """For each of 100 seeds, arccos without a clip fails on an input of the pool, because a cosine rounds above one."""
     for seed in range(100):
         titled = dict(hard_inputs(np.random.default_rng(seed)))
         pool = [x for title, x in titled.items() if not title.startswith(("zero", "ties"))]

@@ -53,7 +53,7 @@ def dense_backward(u, kept):
 
 
 def test_a_submission_may_define_a_dataclass(tiny: Assignment, tmp_path: Path) -> None:
-    """A submission may define a dataclass with string annotations, for which `dataclass` looks up its module."""
+    """A submission may define a dataclass with string annotations, for which `dataclass` needs the class's module."""
     kept = "from dataclasses import dataclass\n@dataclass\nclass Kept:\n    x: 'np.ndarray'\n"
     assert graded(tiny, tmp_path, f"from __future__ import annotations\n{kept}{SOLUTION}", isolated=False).score == 10
 
@@ -164,7 +164,7 @@ def test_the_process_holds_neither_answers_nor_the_seed(tmp_path: Path) -> None:
 
 
 def test_without_isolation_such_a_cheat_would_pay(tiny: Assignment, tmp_path: Path) -> None:
-    """Negative control: without isolation, a cheat that reads the modules of the grader's process works."""
+    """Negative control: without isolation, a cheat that reads the modules of the grader's process succeeds."""
     text = "import sys\nassert 'minintk' in sys.modules\n" + SOLUTION
     assert graded(tiny, tmp_path, text, isolated=False).score == 10
     assert graded(tiny, tmp_path, text).score == 0

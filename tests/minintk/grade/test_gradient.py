@@ -117,7 +117,7 @@ def test_a_mistake_that_is_none_of_these_has_no_name() -> None:
 
 
 def test_an_argument_without_effect_has_no_gradient() -> None:
-    """Finite differences of a constant are rounding errors, and must not count as a kink, which passes any answer."""
+    """Finite differences of a constant are rounding errors, not signs of a kink, where any answer would pass."""
 
     def backward(u: Any, x: Any, W: Any, b: Any) -> Any:
         return u @ W.T, x.T @ u, u.sum(axis=0)

@@ -18,7 +18,7 @@ def notebook(path: Path, cells: list[tuple[str, str, list[str]]]) -> Path:
 
 @pytest.mark.parametrize("isolated", [True, False])
 def test_a_notebook_is_handed_in_as_it_is(tmp_path: Path, isolated: bool) -> None:
-    """Only functions and constants of a student's own cells are used.
+    """From untagged cells, only imports, functions, classes and constants are used.
 
     Code that trains, plots or uses IPython's kernel is left out.
     """

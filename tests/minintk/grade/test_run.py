@@ -1,4 +1,4 @@
-"""Test reports of grades: scores, reasons, hints, partial points, and systems where no process can start."""
+"""Test grading reports: scores, reasons, hints, partial points, and systems where no process can start."""
 
 import json
 import os
@@ -169,7 +169,7 @@ def test_a_busy_machine_has_a_grace_and_a_busy_loop_has_none(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the clock of another process is Linux's")
 def test_the_clock_of_a_process_is_its_own() -> None:
-    """The clock counts seconds of computing, not of waiting."""
+    """The clock counts CPU time, not waiting time."""
     before, used, after = time.process_time(), submission._used(os.getpid()), time.process_time()
     assert before <= used <= after
 

@@ -19,7 +19,7 @@ def test_the_interval_is_that_of_scipys_regression() -> None:
 
 
 def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
-    """With probability .997, 1,547 to 1,651 of 2,000 intervals of 80 % contain -1/2. Fewer intervals contain -0.4."""
+    """Expect 1,547 to 1,651 of 2,000 intervals at level 80 % to contain -1/2 (P = .997), and fewer to contain -0.4."""
     rng = np.random.default_rng(1)
     noise = np.exp(0.2 * rng.standard_normal((2000, 3, 4))) * np.array(WIDTHS)[:, None] ** -0.5
     intervals = np.array([slope_interval(WIDTHS, values, 0.8)[1:] for values in noise])

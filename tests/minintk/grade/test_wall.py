@@ -1,4 +1,4 @@
-"""Test each part of the isolation of a process. tests/course/test_attack.py attacks the whole isolation."""
+"""Test each part of the isolation of a process. tests/course/test_attack.py attacks the isolation as a whole."""
 
 import subprocess
 import sys
@@ -65,7 +65,7 @@ def test_each_part_stops_what_it_is_there_for(does: str, stopped_by: set[str], t
     ],
 )
 def test_events_of_python_3_14(event: str, error: str | None, tmp_path: Path) -> None:
-    """Test events raised by readline, ctypes and concurrent.futures from 3.14 on.  Readline's events pass no flags."""
+    """Test audit events of readline, ctypes and concurrent.futures from 3.14 on.  Readline's have flags 0."""
     does = f"import sys; spare = wall.opened(['numpy'])[0][0] + '/spare'; sys.audit({event})"
     as_error = f"try: sys.audit({event})\nexcept {error} as e: assert type(e) is {error}\nelse: 1 / 0"
     does = does if error is None else does.rpartition("; ")[0] + "\n" + as_error

@@ -1,4 +1,4 @@
-"""Define a tiny assignment like that of docs/course/writing-an-exercise.md.
+"""Define a tiny assignment like the one in docs/course/writing-an-exercise.md.
 
 The dense layer of this assignment adds or subtracts the bias, depending on the variant.
 """

@@ -151,7 +151,7 @@ for dtype in ("f4", "f8"):
 
 @pytest.mark.slow
 def test_nothing_is_left_to_compile_after_the_doctor(tmp_path: Path) -> None:
-    """Training and kernels of images compile loops in a new folder, but compile none after `doctor --compile`."""
+    """With an empty cache, training and kernels of images compile loops; after `doctor --compile`, they do not."""
     pytest.importorskip("numba")
 
     def run(*args: str, folder: str) -> subprocess.CompletedProcess[str]:

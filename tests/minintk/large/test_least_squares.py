@@ -1,4 +1,4 @@
-"""Compare exact linearised solutions with dense least squares, for any model, memory bound and library."""
+"""Compare exact linearised solutions with dense least squares, for several models, memory bounds and libraries."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def problem(name: str, N: int = 20) -> tuple[Model, Array, Array, Array]:
 
 
 def dense(model: Model, theta: Array, x: Array, y: Array) -> tuple[Array, Array]:
-    """Return J : (N C, P) and b : (N C,) as arrays."""
+    """Return J : (N C, P) and b = y - f : (N C,) as arrays."""
     f, J = model.linearize(theta, x)
     return J.dense().reshape(f.size, -1), (y - f).ravel()
 
@@ -211,7 +211,7 @@ def test_repeated_examples() -> None:
 
 
 def test_stopping_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stopping after s steps of LSQR gives the best solution in the Krylov space.
+    """Stopping after s steps of LSQR gives the best solution in the Krylov space of dimension s.
 
     The residual falls at every step.
     """

@@ -11,7 +11,7 @@ from minintk.layers.activation import pointwise
 
 
 def test_values_and_slopes_at_two() -> None:
-    """For activations with parameters, phi(2) and phi'(2) equal the values of the formulas."""
+    """For activations with parameters, phi(2) and phi'(2) equal hand-computed values."""
     by_hand: dict[mn.spec.Activation, tuple[float, float]] = {
         mn.ABRelu(-0.4, 0.8): (1.6, 0.8),
         mn.RectifiedMonomial(3): (8, 12),

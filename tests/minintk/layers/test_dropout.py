@@ -31,7 +31,7 @@ def test_every_law_without_masks_and_with_them() -> None:
 
 
 def test_masks_average_to_one_and_are_those_of_their_key() -> None:
-    """New masks are drawn after each step, in each layer and for each example. Equal keys give equal masks."""
+    """Masks are drawn independently for each step, layer and example. Equal keys give equal masks."""
     spec = mn.Sequential(mn.Dropout(0.25), mn.Concat(mn.Dropout(0.25), mn.Identity()))
     net, theta, x = mn.Network(spec, (50,)), np.zeros(0), np.ones((100, 50))
     draws, model = [], net.with_dropout(np.random.default_rng(0))

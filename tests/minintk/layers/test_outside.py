@@ -1,4 +1,4 @@
-"""Test user-defined layers, activations and models, written from the docstrings. Some deliberately lack a part."""
+"""Test user-defined layers, activations and models that follow the docstrings. Some deliberately lack a part."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Scale(mn.spec.Layer):
-    """The layer y = g x with one trained g per feature."""
+    """The layer y = g x with one trainable g per feature."""
 
     weights = True
 
@@ -73,7 +73,7 @@ def test_a_layer_obeys_the_laws() -> None:
 
 
 def test_a_layer_without_a_frozen_dataclass_is_refused() -> None:
-    """Without a frozen dataclass, a layer's arguments would be ignored, or the layer could not be hashed."""
+    """If a layer were not a frozen dataclass, its arguments could be ignored, or it could not be hashed."""
 
     class Forgotten(mn.ReLU):
         slope: float = 0.0
@@ -98,7 +98,7 @@ def test_a_layer_without_a_frozen_dataclass_is_refused() -> None:
 def test_a_layer_that_does_not_say_that_it_owns_weights_is_refused(spec: mn.Sequential) -> None:
     """A layer that owns weights without declaring them raises TypeError.
 
-    Otherwise the next Dense would count as the first layer with weights and return uninitialised memory as gradient.
+    Otherwise the next Dense would count as the first layer with weights and return uninitialised memory as a gradient.
     """
     with pytest.raises(TypeError, match=r"Forgetful owns .*\.g: write `weights = True` into class Forgetful"):
         mn.Network(spec, (3,))
@@ -159,7 +159,7 @@ def test_a_gradient_that_is_written_in_part_is_refused(monkeypatch: pytest.Monke
 
 
 class Adds(ScaleJacobian):
-    """A Jacobian that adds to the gradient of its weights instead of overwriting this gradient."""
+    """A Jacobian that adds to the gradient of its weights instead of overwriting it."""
 
     def vjp(self, u: Any, dw: Any) -> Any:
         if dw is not None:

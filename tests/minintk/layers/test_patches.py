@@ -1,4 +1,4 @@
-"""Compare patches of windows with rows written by hand, and `pad` and `read` with the transposed maps."""
+"""Compare patches of windows with hand-written rows, and test that `add`, `crop` are transposes of `read`, `pad`."""
 
 from __future__ import annotations
 

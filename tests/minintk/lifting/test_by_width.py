@@ -31,7 +31,7 @@ def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def module(n: int, rng: np.random.Generator, mup: bool) -> Any:
-    """Return an MLP, initialised by muP or by torch's defaults."""
+    """Return an MLP whose weights have the initial sizes of muP or of torch's defaults."""
     sizes = (64, n, n, 10)
     model = STANDIN.Sequential(
         STANDIN.Linear(64, n), STANDIN.Tanh(), STANDIN.Linear(n, n), STANDIN.Tanh(), STANDIN.Linear(n, 10)
@@ -57,7 +57,7 @@ def test_a_module_with_its_rates_passes() -> None:
 
 
 def test_a_module_without_them_fails_and_its_tensors_are_named() -> None:
-    """With equal rates, the check blames muP's rates of first and last weights, and torch's initial last weights."""
+    """With equal rates, the check blames rates of first and last weights (muP) or initial last weights (torch)."""
     blame = mn.coordinate_check(lambda n: module(n, RNG, True), X, Y, **CHECK).blame
     assert blame["0.W"] == blame["4.W"] == "rate"
     assert "2.W" not in blame

@@ -156,7 +156,7 @@ def test_what_torch_runs_decides() -> None:
 
 
 def test_a_bound_that_small_inputs_do_not_reach_is_seen() -> None:
-    """relu6 lifted as ReLU and hardtanh lifted as Identity are noticed, although they differ only at large inputs."""
+    """relu6 lifted as ReLU and hardtanh lifted as Identity are detected, although they differ only at large inputs."""
     torch = pytest.importorskip("torch")
     for function, phi in ((torch.nn.functional.relu6, mn.ReLU()), (torch.nn.functional.hardtanh, mn.Identity())):
 

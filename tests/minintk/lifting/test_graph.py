@@ -166,7 +166,7 @@ def images() -> Written:
 
 
 def test_operations_on_images() -> None:
-    """Factors with one pixel are broadcast, means are over pixels, and channels-first shapes become channels-last."""
+    """Factors with one pixel are broadcast, means are taken over pixels, and shapes become channels-last."""
     g, C = images(), mn.Conv2d(6, 1, padding=0, b_std=1.0)
     h = g.call("a", g.x, 6, 8, 8)
     pooled = g.do("max_pool2d", h, 2, shape=(6, 4, 4))

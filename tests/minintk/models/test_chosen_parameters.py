@@ -34,7 +34,7 @@ def problem(net: mn.Network, *, ensemble: int | None = None) -> tuple[Array, Arr
 
 
 def columns(net: mn.Network, which: str) -> Array:
-    """Return a mask (P,) with 1 for the named parameters and 0 for others."""
+    """Return a mask (P,) with 1 for the named parameters and 0 for the others."""
     return np.concatenate([np.full(t.size, float(MEANT[which](t.name))) for t in net.layout.tensors])
 
 
@@ -42,7 +42,7 @@ def columns(net: mn.Network, which: str) -> Array:
 @pytest.mark.parametrize("which", PARAMS)
 @pytest.mark.parametrize("alpha", [None, 3.0])
 def test_it_is_the_block_of_the_jacobian(name: str, which: str, alpha: float | None) -> None:
-    """J.dense(), J v, J' u and J J' equal those of the full dense J with zeros for parameters that are not chosen.
+    """J.dense(), J v, J' u and J J' equal those of the dense J in which the columns of other parameters are zero.
 
     Kernels are tested for a batch with itself, with another batch, and with the full J of another batch.
     """

@@ -1,4 +1,4 @@
-"""Test that the two maps of df/dx are transposes and agree with an input bias's gradient and finite differences."""
+"""Test that df/dx and its transpose agree with each other, with an input bias's gradient and finite differences."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_adjoint(case: Case) -> None:
 
 @given(cases(st.one_of(networks(SMOOTH), convolutional(SMOOTH)), ensembles=(None, 2)))
 def test_differences(case: Case) -> None:
-    """(f(x + h v) - f(x - h v)) / 2h equals (df/dx) v up to h^2 f''' and rounding / h."""
+    """(f(x + h v) - f(x - h v)) / 2h equals (df/dx) v up to errors of order h^2 f''' and rounding / h."""
     f, J = case.net.linearize(case.theta, case.x, wrt="x")
     v, h = case.rng.standard_normal(case.x.shape), 1e-5
     ahead, behind = (case.net(case.theta, case.x + sign * h * v) for sign in (1, -1))

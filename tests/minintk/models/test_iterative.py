@@ -1,4 +1,4 @@
-"""Test the largest rate of iterative linearisation by training two wide linear layers on one example."""
+"""Test the largest stable rate of iterative linearisation by training two wide linear layers on one example."""
 
 from __future__ import annotations
 

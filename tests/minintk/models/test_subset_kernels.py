@@ -36,7 +36,7 @@ def brute_force(net: mn.Network, theta: Array, x1: Array, x2: Array, scales: dic
 
 
 def departure(net: mn.Network, scales: dict[str, float], seed: int = 0) -> float:
-    """Return the largest relative error of `ntk_full` and `ntk` for a batch with itself and with another."""
+    """Return the largest error of `ntk_full` and `ntk`, for x with x and with z, relative to the unscaled kernel."""
     rng = np.random.default_rng(seed)
     theta = net.init(rng)
     x, z = rng.standard_normal((4, *net.input_shape)), rng.standard_normal((3, *net.input_shape))
@@ -96,7 +96,7 @@ def test_subsets_add_up_to_the_kernel() -> None:
 
 
 def test_the_top_layer_is_the_nngp_of_the_last_hidden_layer() -> None:
-    """The top layer's kernel is sigma_w^2 h h' / n + sigma_b^2 for n inputs h. At large n, it is near the NNGP."""
+    """The top layer's kernel is sigma_w^2 h h' / n + sigma_b^2 for its n inputs h, close to the NNGP at large n."""
     spec = mn.Sequential(mn.Dense(4000, w_std=1.4), mn.ReLU(), mn.Dense(3, w_std=1.3, b_std=0.4))
     rng = np.random.default_rng(0)
     x = rng.standard_normal((4, 3))

@@ -54,7 +54,7 @@ PHI: dict[mn.spec.Activation, Callable[[Any], Any]] = {
 
 
 def coefficients(phi: mn.spec.Activation, x: list[float]) -> tuple[Array, Array]:
-    """Return (y, p) as the layer computes them, with zeros for None."""
+    """Return the layer's coefficients y of phi(x(t)) and p of phi'(x(t)), with zeros for None."""
     y, p = expanded(phi, np, [np.array([c]) for c in x])
     return tuple(np.array([0.0 if c is None else c[0] for c in a]) for a in (y, p))  # type: ignore[return-value]
 
@@ -63,7 +63,7 @@ def coefficients(phi: mn.spec.Activation, x: list[float]) -> tuple[Array, Array]
 @given(st.floats(-3, 3), st.lists(st.floats(-1, 1), min_size=6, max_size=6))
 @settings(max_examples=10)
 def test_series_of_smooth_activations(phi: mn.spec.Activation, x0: float, rest: list[float]) -> None:
-    """Coefficients of phi(x(t)) up to t^6 and of phi'(x(t)) up to t^5 equal mpmath's (40 digits) within 1e-9."""
+    """Coefficients of phi(x(t)) up to t^6 and of phi'(x(t)) up to t^5 equal mpmath's (40 digits) to 1e-9."""
     x0 += float(abs(x0) < 1e-2 and bool(pointwise(phi).kinks))  # stay on one side of a kink
     with mpmath.workdps(40):
 
@@ -172,7 +172,7 @@ def exponent(model: mn.Model, theta: Array, x: Array, order: int, v: Array, step
 @pytest.mark.parametrize("phi", SMOOTH[:-1], ids=repr)
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
 def test_the_error_falls_as_the_power_of_the_step(phi: mn.spec.Activation, order: int) -> None:
-    """The exponent of the error is order + 1 within 0.15, which excludes order and order + 2."""
+    """The exponent of the error is order + 1 to within 0.15, which excludes order and order + 2."""
     net = mn.Network(
         mn.Sequential(
             mn.Dense(8, b_std=0.3), phi, mn.Residual(mn.Sequential(mn.Dense(8), phi)), mn.Dense(2, b_std=0.1)
@@ -205,7 +205,7 @@ def test_expansions_nest(wrap: Any) -> None:
 
 
 def test_a_network_of_pieces_is_its_own_polynomial() -> None:
-    """Before a kink, f of L layers with ReLU or Abs has degree L in theta: order L is exact, order L - 1 is not."""
+    """Up to a kink, f of a ReLU or Abs network with L layers has degree L in theta: order L is exact, L - 1 is not."""
     net = mn.Network(mn.Sequential(mn.Dense(6), mn.ReLU(), mn.Dense(6), mn.Abs(), mn.Dense(2)), (3,))
     rng = np.random.default_rng(0)
     theta0, x = net.init(rng), rng.standard_normal((4, 3))
@@ -464,7 +464,7 @@ def test_what_has_no_expansion(monkeypatch: Patch) -> None:
 
 
 def test_kernel_between_an_expansion_and_a_network() -> None:
-    """The kernel between two kinds of models, which cannot be contracted layer by layer, equals the dense kernel."""
+    """A kernel between two kinds of models, which is not contracted layer by layer, equals that of dense Jacobians."""
     rng = np.random.default_rng(0)
     theta, x = ORACLE.init(rng), rng.standard_normal((3, 3))
     _, J = mn.Taylor(ORACLE, theta, 2).linearize(1.1 * theta, x)

@@ -82,7 +82,7 @@ def test_anchors_move_when_they_should() -> None:
 
 
 def test_centring_an_iterated_model_keeps_its_zero() -> None:
-    """The function that is subtracted remains the initial f(theta_0) while the inner model re-anchors."""
+    """The subtracted outputs stay those at the initial theta_0 when the inner model re-anchors."""
     centred = mn.Centred(mn.IterativelyLinearized(NET, THETA, every=1), THETA, alpha=3.0)
     moved = centred.advance(THETA + 0.2)
     np.testing.assert_allclose(moved(THETA + 0.2, X), 3.0 * (NET(THETA + 0.2, X) - NET(THETA, X)), rtol=1e-13)
@@ -157,9 +157,9 @@ def path(model: mn.Model, theta: Any = THETA, **how: Any) -> list[mn.Snapshot]:
 
 
 def test_a_schedule_is_followed() -> None:
-    """The model re-anchors after exactly the scheduled steps.
+    """The model re-anchors after the scheduled steps and after no others.
 
-    A schedule of multiples of K equals every = K bit for bit, and an empty schedule never re-anchors.
+    Scheduling the multiples of K gives bitwise the same result as every = K. An empty schedule never re-anchors.
     """
     run = path(mn.IterativelyLinearized(NET, THETA, (1, 4, 5, 17)))
     for before, now in pairwise(run):
@@ -176,7 +176,7 @@ def test_a_schedule_is_followed() -> None:
 
 
 def test_the_rule_by_definition() -> None:
-    """The rule is |J(theta)' u - J(theta_0)' u| > fraction |J(theta_0)' u| for a drawn u. Jacobians are dense."""
+    """The rule is |J(theta)' u - J(theta_0)' u| > fraction |J(theta_0)' u| for a random u. Jacobians are dense."""
     rule = mn.Moved(0.15, X[:3], seed=5)
     u = np.random.default_rng(5).standard_normal((3, 2)).ravel()
 
@@ -197,7 +197,7 @@ def test_the_rule_by_definition() -> None:
 
 
 def test_the_rule_between_its_ends() -> None:
-    """The smallest fraction acts as every = 1, the largest as Linearized. Larger ones give fewer linearisations."""
+    """A tiny fraction acts as every = 1, a huge one as Linearized. Larger fractions give fewer linearisations."""
     ends = {
         fraction: path(mn.IterativelyLinearized(NET, THETA, mn.Moved(fraction, X)))[-1]
         for fraction in (1e-12, 0.03, 0.3, 1e6)
@@ -223,7 +223,7 @@ def test_features_that_stay_are_not_linearised_again() -> None:
 
 
 def test_one_draw_estimates_how_far_the_jacobian_moved() -> None:
-    """Check by a z-score that the mean of |J(theta)' u - J(theta_0)' u|^2 over draws is |J(theta) - J(theta_0)|_F^2."""
+    """Check that the mean of |J(theta)' u - J(theta_0)' u|^2 over draws is |J(theta) - J(theta_0)|_F^2."""
     near = THETA + 0.1
     rows = [NET.linearize(theta, X)[1].dense() for theta in (near, THETA)]
     want = float(np.sum((rows[0] - rows[1]) ** 2))
@@ -238,7 +238,7 @@ def test_one_draw_estimates_how_far_the_jacobian_moved() -> None:
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("every", [3, (2, 5, 11), mn.Moved(0.15, X)], ids=repr)
 def test_members_are_linearised_for_themselves(every: Any, shared: bool) -> None:
-    """Each member gets the same bits as in a separate run, however often the other members are linearised."""
+    """Each member is bitwise identical to a separate run, however often the other members are linearised."""
     theta = NET.init(np.random.default_rng(3), ensemble=3) if not shared else np.stack([THETA] * 3)
     theta0 = THETA if shared else theta
     together = path(mn.IterativelyLinearized(NET, theta0, every), theta)[-1]
@@ -300,14 +300,14 @@ def test_probes_are_inputs() -> None:
 
 @dataclass(frozen=True)
 class Counted(mn.spec.Layer):
-    """The identity layer, which records each evaluation, jvp and vjp in `calls`."""
+    """An identity layer that records each evaluation, jvp and vjp in `calls`."""
 
     calls: list[str] = field(default_factory=list, hash=False, compare=False)
 
 
 @dataclass(frozen=True)
 class BoundCounted:
-    """The bound layer of Counted, and the Jacobian of this layer."""
+    """A bound `Counted`, which is also its own Jacobian."""
 
     calls: list[str]
     shape: tuple[int, ...]
@@ -361,7 +361,7 @@ def test_a_linearised_step_is_one_jvp_and_one_vjp(outputs: int) -> None:
 
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_the_memory_that_a_taylor_model_asks_for(order: int) -> None:
-    """Outputs are a series of `order` + 1 terms. Each layer keeps the series of the input and of the Jacobian."""
+    """Outputs of Taylor are series of `order` + 1 terms. Each layer keeps the series of its input and Jacobian."""
     net = mn.Network(mn.Sequential(mn.Dense(7), mn.Tanh(), mn.Dense(2)), (3,))
     layers, widest = net.footprint
     taylor = mn.Taylor(net, net.init(np.random.default_rng(0)), order)

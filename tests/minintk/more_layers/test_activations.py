@@ -28,7 +28,7 @@ FORMULAS: dict[str, tuple[mn.spec.Activation, Callable[[float], float]]] = {
 
 @pytest.mark.parametrize("name", FORMULAS)
 def test_the_formula_and_its_slope(name: str) -> None:
-    """phi follows the formula, and between the kinks phi' equals fourth-order finite differences."""
+    """phi agrees with the formula and, away from the kinks, phi' agrees with fourth-order finite differences."""
     layer, formula = FORMULAS[name]
     point, x = pointwise(layer), np.linspace(-7.03, 7.04, 401)
     phi = np.vectorize(formula)
@@ -63,7 +63,7 @@ def test_nothing_overflows(name: str) -> None:
 
 
 def averages(layer: mn.spec.Activation, q: float, q2: float, k: float) -> tuple[float, float]:
-    """Return E phi(u) phi(v) and E phi'(u) phi'(v) as sums over a grid of 1,201^2 points."""
+    """Return E phi(u) phi(v) and E phi'(u) phi'(v), computed on a grid of 1201 x 1201 points."""
     z = np.linspace(-8, 8, 1201)
     weight = np.exp(-(z[:, None] ** 2) / 2 - z**2 / 2)
     u, v = np.sqrt(q) * z[:, None], k / np.sqrt(q) * z[:, None] + np.sqrt(max(q2 - k * k / q, 0)) * z

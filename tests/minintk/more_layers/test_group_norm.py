@@ -1,4 +1,4 @@
-"""Compare GroupNorm with loops over groups, and one group with LayerNorm, and test errors for invalid groups."""
+"""Compare GroupNorm with loops over groups and, for one group, with LayerNorm. Test errors for invalid groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compare grouped and dilated convolutions with loops over pixels and Conv2d, and test the laws and invalid input."""
+"""Compare grouped and dilated convolutions with loops over pixels and with Conv2d, and test laws and invalid input."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_the_laws_in_another_parametrization() -> None:
     st.sampled_from(["same", "valid", 1, "circular"]),
 )
 def test_one_group_without_holes_is_a_convolution(c: int, n: int, stride: Any, padding: Any) -> None:
-    """One group without dilation gives the same outputs, gradients and tangent kernels as a convolution."""
+    """With one group and no dilation, outputs, gradients and tangent kernels are those of Conv2d."""
     x = np.random.default_rng(0).standard_normal((3, 5, 4, c))
     how: Any = {"stride": stride, "padding": padding, "w_std": 1.4, "b_std": 0.3}
     found = []

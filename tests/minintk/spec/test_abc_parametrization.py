@@ -85,7 +85,7 @@ def test_the_lectures_table_is_spectral_mup() -> None:
 
 
 def test_a_convolutions_row_has_the_root_of_its_channels() -> None:
-    """From n to n channels with a 3 x 3 window, std is 1/sqrt(9 n), the rate of SGD 1/9 and that of Adam 1/(9 n)."""
+    """For a 3 x 3 convolution from n to n channels, std is 1/sqrt(9 n), SGD's rate is 1/9, and Adam's is 1/(9 n)."""
     spec = mn.Sequential(mn.Conv2d(50, b_std=0.5), mn.Conv2d(50), mn.GlobalAvgPool(), mn.Dense(2))
     rows = {t.name: t.row for t in mn.Network(spec, (4, 4, 1), mn.SpectralMuP()).layout.tensors}
     row = rows["1.W"]
@@ -99,7 +99,7 @@ def test_a_convolutions_row_has_the_root_of_its_channels() -> None:
 
 
 def paths(abc: mn.ABC, optimizer: mn.training.optimizers.Optimizer, steps: int = 8) -> Array:
-    """Return the outputs (steps + 1, N, C) of a run of a network with biases, convolutions and a residual branch."""
+    """Train a network with biases, convolutions and a residual branch; return its outputs (steps + 1, N, C)."""
     wide = (mn.Dense(12, w_std=1.3, b_std=0.4), mn.Tanh())
     branch = mn.Sequential(mn.Dense(12, w_std=0.8, b_std=0.2), mn.Tanh(), mn.Dense(12))
     spec = mn.Sequential(
@@ -134,7 +134,7 @@ def test_equivalent_ones_are_the_same_network_at_every_step_of_adam(shift: tuple
 
 
 def test_the_wrong_rates_are_another_network() -> None:
-    """Three wrong shifts of c give other paths: Adam's shift with SGD, SGD's shift with Adam, and no shift."""
+    """Three wrong shifts of c change the outputs: Adam's shift with SGD, SGD's shift with Adam, and no shift."""
     sgd, adam, (s, *_) = mn.SGD(lr=0.02, momentum=0.5), mn.Adam(lr=0.01, eps=1e-60), SHIFTS[0]
     for abc, optimizer, wrong in (
         (NTK, sgd, mn.ABC(NTK.shifted(s).a, NTK.shifted(s).b, (-s, -s, -s))),
@@ -147,7 +147,7 @@ def test_the_wrong_rates_are_another_network() -> None:
 
 
 def test_adam_takes_its_own_scales() -> None:
-    """The first step of Adam has the size lr x scale in every entry."""
+    """Adam's first step changes every parameter by lr x scale."""
     net = mn.Network(mn.Sequential(mn.Dense(20, b_std=0.1), mn.Tanh(), mn.Dense(2)), (5,), mn.SpectralMuP())
     theta, x = net.init(np.random.default_rng(0)), np.random.default_rng(1).standard_normal((4, 5))
     *_, last = mn.train(net, theta, x, np.ones((4, 2)), loss=mn.mse, optimizer=mn.Adam(lr=0.01, eps=1e-30), steps=1)

@@ -1,4 +1,4 @@
-"""Compare activations with mpmath, and derivatives with precise finite differences, also at extreme arguments."""
+"""Compare activations with mpmath and derivatives with high-precision finite differences, also at extreme arguments."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_phi_and_its_derivative(layer: mn.spec.Activation, x: float) -> None:
 
 
 def derivative_is_right(layer: mn.spec.Activation, point: Pointwise, dtype: Any) -> bool:
-    """True if phi and phi' are correct to 20 roundings, for |x| from 1e-30 to 1e5, compared with 450-digit values."""
+    """True if phi and phi' agree with 450-digit values to 20 roundings, for |x| from 1e-30 to 1e5."""
     eps, tiny = float(np.finfo(dtype).eps), 2 * float(np.finfo(dtype).tiny)
     size = np.array([1e-30, 1e-8, 1e-3, 0.7, 5.0, 12.0, 50.0, 104.0, 1e5])
     for x in np.concatenate([size, -size]).astype(dtype):
@@ -100,7 +100,7 @@ def derivative_is_right(layer: mn.spec.Activation, point: Pointwise, dtype: Any)
 @pytest.mark.parametrize("layer", [*ACTIVATIONS, *MORE], ids=repr)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_small_and_large_arguments(layer: mn.spec.Activation, dtype: Any) -> None:
-    """phi and phi' are correct for small and large |x|. A phi' that is off by 1e-4 or lacks a tail fails."""
+    """phi and phi' are correct for small and large |x|. A relative error of 1e-4 in phi' fails, as do missing tails."""
     point = pointwise(layer)
     assert derivative_is_right(layer, point, dtype)
     off = replace(point, dphi=lambda xp, x: 1.0001 * point.dphi(xp, x))
@@ -123,7 +123,7 @@ def test_the_derivative_at_a_kink_is_the_documented_one(layer: mn.spec.Activatio
 @pytest.mark.parametrize("layer", [*ACTIVATIONS, *MORE], ids=repr)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_extremes_stay_finite_and_keep_their_dtype(layer: mn.spec.Activation, dtype: Any) -> None:
-    """Results are finite, and no intermediate value overflows with a warning, e.g. in softplus of +-1e4."""
+    """Results are finite and keep their dtype, and intermediate values do not overflow, as in softplus(+-1e4)."""
     x = np.array([-1e4, -1e2, -0.0, 0.0, 1e2, 1e4], dtype)[: 5 if isinstance(layer, mn.Exp) else 6]
     point = pointwise(layer)
     for a in (point.phi(xp, x), point.derivative(xp, x)):

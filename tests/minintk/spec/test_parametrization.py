@@ -35,7 +35,7 @@ def test_all_rows_of_the_package_give_pre_activations_of_the_same_size(fan_in: i
 
 @pytest.mark.parametrize("parametrization", PARAMETRIZATIONS, ids=repr)
 def test_tensors_are_drawn_with_the_rows_mean_and_deviation(parametrization: Parametrization) -> None:
-    """z-scores of mean, variance and fourth moment of 10,000 or more draws are below 4.9 (exceeded once in 1e6)."""
+    """z-scores of mean, variance and fourth moment of at least 10,000 draws are below 4.9 (p = 1e-6)."""
     spec = mn.Sequential(mn.Dense(400, w_std=1.5, b_std=0.5), mn.ReLU(), mn.Dense(100, w_std=0.5, b_std=0.2))
     net = mn.Network(spec, (100,), parametrization)
     theta = net.layout.unpack(net.init(np.random.default_rng(0), ensemble=100))
@@ -81,7 +81,7 @@ def test_ntk_and_standard_are_the_same_functions() -> None:
 def test_mean_field_with_its_rates_has_the_kernel_of_ntk() -> None:
     """With one hidden layer and the same theta, f_MF = f_NTK / sqrt(n).
 
-    The sum over p of lr_p (df/dtheta_p)^2 equals the kernel of NTK.
+    The sum over p of lr_p (df/dtheta_p)^2 equals the tangent kernel in NTK parametrization.
     """
     n = 50
     spec = mn.Sequential(mn.Dense(n, w_std=1.5), mn.Erf(), mn.Dense(2, w_std=0.7))
@@ -96,7 +96,7 @@ def test_mean_field_with_its_rates_has_the_kernel_of_ntk() -> None:
 
 
 def test_spectral_mup_keeps_spectral_norms() -> None:
-    """The ratio of norms, |W| / sqrt(fan_out / fan_in), is within (0.9, 2.2) for each of three shapes.
+    """The spectral norm |W|, divided by sqrt(fan_out / fan_in), is between 0.9 and 2.2 for each of three shapes.
 
     |W| is about std (sqrt(fan_in) + sqrt(fan_out)).
     """
@@ -129,7 +129,7 @@ def test_one_step_uses_the_rows_learning_rates() -> None:
 def test_at_the_base_width_spectral_mup_is_the_standard_parametrization(optimizer: Optimizer) -> None:
     """At the base width, initial weights and training equal those of the standard parametrization.
 
-    At other widths, initial sizes and rates scale as in spectral muP.
+    From one width to another, standard deviations and rates scale as in spectral muP.
     """
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((6, 5)), rng.standard_normal((6, 3))
@@ -158,7 +158,7 @@ def test_at_the_base_width_spectral_mup_is_the_standard_parametrization(optimize
 
 
 def test_depth_is_in_the_table_of_both_sides() -> None:
-    """With four residual branches, only the last weights and bias of a branch have the factor 1/sqrt(4).
+    """With four residual branches, only the weights and bias of each branch's last layer have the factor 1/sqrt(4).
 
     The infinite-width kernel has the same factors.
     """

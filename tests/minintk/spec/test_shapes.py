@@ -1,4 +1,4 @@
-"""Test output shapes, and test which weights count as first and last."""
+"""Test output shapes, and which weights count as first and as last."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_first_and_last_weights() -> None:
 
 
 def test_places_inside_a_residual() -> None:
-    """If a spec starts with a residual block, the first weights of the branch and of the shortcut are at the input."""
+    """If a spec starts with a residual block, the branch's and the shortcut's first weights have the place "input"."""
     spec = mn.Sequential(mn.Residual(mn.Sequential(mn.Dense(3), mn.Dense(3)), shortcut=mn.Dense(3)), mn.Dense(1))
 
     @dataclass(frozen=True)

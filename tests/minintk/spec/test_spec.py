@@ -19,7 +19,7 @@ from tests.kit.strategies import chains
 
 @given(chains((3,)))
 def test_a_spec_is_a_value(spec: mn.Sequential) -> None:
-    """A spec is hashable, equals its copy, and has a repr that is the code to construct it."""
+    """A spec is hashable and equals its copy, and its repr is code that constructs it."""
     names = vars(mn.spec) | {"zoo": mn.zoo}
     again = eval(repr(spec), {"__builtins__": {}}, names)  # noqa: S307
     assert again == spec
@@ -122,14 +122,14 @@ def test_what_is_no_number_is_refused_with_the_name_of_the_argument(of: str) -> 
     ],
 )  # fmt: skip
 def test_an_activation_that_is_0_everywhere_says_so(make: Any) -> None:
-    """The error names the activation, and does not blame the example."""
+    """The error names the activation and states that it is 0 everywhere."""
     with pytest.raises(ValueError, match=r"\) is 0 everywhere: a network ends there"):
         make()
 
 
 @pytest.mark.parametrize("make", [lambda v: mn.ABRelu(v, v), mn.LeakyReLU, mn.Sin, lambda v: mn.Gaussian(1.0, -v)])
 def test_numbers_whose_squares_leave_the_range(make: Any) -> None:
-    """Nonzero numbers outside 1e-100 to 1e100 raise ValueError at once. Otherwise, kernels would overflow."""
+    """Magnitudes below 1e-100 (except 0) or above 1e100 raise ValueError, because kernels could over- or underflow."""
     x = np.array([[1.0, 2.0], [0.0, 0.0]])
     for value in (1e-100, 1e100):
         kernel = an.kernel(mn.Sequential(mn.Dense(3), make(value), mn.Dense(1)))

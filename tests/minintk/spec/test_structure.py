@@ -1,4 +1,4 @@
-"""Test, for finite networks, layers that combine other layers, scale features or mask features."""
+"""Test finite networks with layers that combine other layers, scale features or mask features."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compare the variance gain of a chain with networks, and test the warning for outputs that almost vanish."""
+"""Compare a chain's variance gain with that of random networks, and test the warning for vanishing outputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from minintk.spec.variance import SMALLEST_SILENT_GAIN, variance_gain
 
 @pytest.mark.parametrize("phi", [mn.ReLU(), mn.LeakyReLU(0.3), mn.Abs(), mn.Identity()])
 def test_the_gain_is_the_mean_square_of_random_networks(phi: mn.spec.Layer) -> None:
-    """The gain is the mean square of outputs of random networks on an input of ones. Half the gain fails the test."""
+    """The gain is the mean squared output of random networks for inputs of 1. Half that value fails the test."""
     spec = mn.Sequential(mn.Dense(24, w_std=1.3), phi, mn.Dense(24), phi, mn.Dense(1, w_std=1.2))
     net = mn.Network(spec, (5,))
     squares = net(net.init(np.random.default_rng(0), ensemble=4000), np.ones((1, 5)))[:, 0, 0] ** 2

@@ -1,4 +1,4 @@
-"""Compare windows along an axis (number, positions, padding) with a padded array, and test windows that do not fit."""
+"""Compare the number, positions and padding of windows with a padded array, and test windows that do not fit."""
 
 from __future__ import annotations
 

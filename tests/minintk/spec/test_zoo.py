@@ -1,4 +1,4 @@
-"""Test the zoo: compare numbers of parameters with published numbers and with counts by the layers' formulas."""
+"""Test the zoo: compare parameter counts with published numbers and with sums over layers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from minintk.spec.shapes import out_shape
 
 
 def weights(layer: s.Layer, shape: tuple[int, ...]) -> int:
-    """Return the number of parameters of a layer on inputs of this shape, by the formulas of its docstring."""
+    """Return the number of weights and biases that a layer has for inputs of this shape."""
     if isinstance(layer, s.Sequential):
         total = 0
         for inner in layer:
@@ -35,7 +35,7 @@ def weights(layer: s.Layer, shape: tuple[int, ...]) -> int:
 
 
 def normalised(layer: s.Layer, shape: tuple[int, ...]) -> int:
-    """Count the channels that BatchNorms normalise. In other libraries, each channel has a scale and an offset."""
+    """Count the channels of BatchNorm layers. In other libraries, each of them has a scale and an offset."""
     if isinstance(layer, s.Sequential):
         total = 0
         for inner in layer:
@@ -92,7 +92,7 @@ def test_parameter_counts(spec: s.Sequential, shape: tuple[int, ...], count: int
      (16, 8, 11.0), (16, 10, 17.1)],
 )  # fmt: skip
 def test_wide_resnets_are_as_large_as_published(depth: int, widen: int, millions: float) -> None:
-    """The published table includes scales and offsets of batch normalisation, two per channel. minintk has neither."""
+    """Published counts include the scale and offset of each batch-normalised channel. minintk has neither."""
     spec = zoo.wide_resnet(depth, widen)
     count = weights(spec, CIFAR) + 2 * normalised(spec, CIFAR)
     assert round(count / 1e6, 1) == millions
@@ -107,7 +107,7 @@ def test_the_widest_number_in_the_docstring() -> None:
 
 
 def test_the_networks_of_lee_et_al() -> None:
-    """Figure 3 of Lee et al. has sigma_w^2 = 2 and sigma_b^2 = .1. Figure 4 has no bias."""
+    """Lee et al. use sigma_w^2 = 2 and sigma_b^2 = .1 in Figure 3, and no biases in Figure 4."""
     dense = [layer for layer in zoo.mlp(5, 8, 1).layers if isinstance(layer, mn.Dense)]
     assert [layer.w_std**2 for layer in dense] == pytest.approx([2.0] * 6)
     assert [layer.b_std**2 for layer in dense] == pytest.approx([0.1] * 6)
@@ -124,7 +124,7 @@ def test_width_scales_every_layer() -> None:
 
 
 def test_lenet_60_is_as_large_as_samarins_largest() -> None:
-    """The networks of Samarin et al. have up to 216 million parameters, which is 3600 times 60,000."""
+    """The largest network of Samarin et al. has 216 million parameters: 3600 times the 60,000 of LeNet-5."""
     assert weights(zoo.lenet5(60), MNIST) == pytest.approx(216e6, rel=0.05)
 
 
@@ -188,7 +188,7 @@ def test_mlp_is_a_network() -> None:
     ids=["lenet5", "lenet", "geiger", "myrtle7", "wrn", "wrn LayerNorm"],
 )
 def test_networks_of_the_zoo_have_derivatives(spec: s.Sequential, shape: tuple[int, ...]) -> None:
-    """<u, J v> = <J' u, v>, and J v is the derivative of f along v, as for any network."""
+    """<u, J v> = <J' u, v>, and J v is the derivative of f along v."""
     rng = np.random.default_rng(0)
     net = mn.Network(spec, shape)
     theta, x = net.init(rng), rng.standard_normal((2, *shape))

@@ -86,7 +86,7 @@ DRAWS = np.zeros((7, 2), dtype=int)
 
 @pytest.mark.parametrize("batch_size", [None, 3])
 def test_training_sees_shifted_images(batch_size: int | None) -> None:
-    """Each step's outputs equal those on the batch with the shifts drawn at the start of the epoch."""
+    """At each step, outputs are computed on the batch with the shifts drawn at the start of the epoch."""
     shift, per_epoch = mn.Shift(2, fill=0.5), 1 if batch_size is None else 2
     rng = np.random.default_rng(9)
     for snap in mn.train(

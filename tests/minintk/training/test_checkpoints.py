@@ -1,4 +1,4 @@
-"""Test that interrupted runs resume with the bits of an uninterrupted run, and that damaged files raise errors."""
+"""Test that resumed runs are bitwise identical to uninterrupted ones, and that damaged files raise errors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def stop() -> None:
 
 
 def same(a: mn.Run, b: mn.Run) -> None:
-    """Check that parameters and history are equal bit for bit, except for the seconds."""
+    """Check that parameters and histories are bitwise identical, except for the column `seconds`."""
     np.testing.assert_array_equal(a.theta, b.theta)
     rows = [[{k: v for k, v in row.items() if k != "seconds"} for row in r.history.rows] for r in (a, b)]
     assert rows[0] == rows[1]
@@ -83,7 +83,7 @@ def test_kill_9_and_resume(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no kill -9 here")
 def test_a_second_starter_is_told_who_trains_here(tmp_path: Path) -> None:
-    """During a run, the same call fails in this process and in another. Once the run has ended, the call resumes it."""
+    """During a run, the same call fails in this process and in another. If the run stops, the call resumes it."""
     told: list[str] = []
 
     def start_again() -> None:
@@ -131,7 +131,7 @@ def test_a_crash_anywhere(name: str, step: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("files", [1, 2, 3, 4])
 def test_a_kill_between_two_files(files: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kill between writing two files of a row loses nothing. After the run, the history has the last row too."""
+    """A kill between the writes of a row's two files loses nothing: the resumed history contains every row."""
     interrupted.prepare()
     unbroken, right, written = interrupted.run(None, steps=32), writing.write_atomically, list[Any]()
 
@@ -296,7 +296,7 @@ def test_a_flipped_bit_in_the_list_of_contents(tmp_path: Path, offset: int) -> N
 
 
 def test_a_text_that_unpacks_to_more_than_its_file_is_refused(tmp_path: Path) -> None:
-    """As Python objects, text could need 1600 times the size of its file. A 0.4 MB file could take 0.7 GB."""
+    """Parsed into Python objects, text can take 1600 times the size of its file: 0.7 GB for a 0.4 MB file."""
     about = b'{"format": 1, "step": 0, "rng": null, "about": {"": [' + b"[]," * 10**5 + b"[]]}}"
     path = tmp_path / "checkpoint.npz"
     arrays: dict[str, Any] = {"theta": np.zeros(3), "about": np.frombuffer(about, np.uint8)}
@@ -398,7 +398,7 @@ def test_another_probe_or_calibration_is_another_run() -> None:
 
 @pytest.mark.parametrize(("name", "library"), thinned(product(NAMES, LIBRARIES)))
 def test_train_goes_on_from_any_snapshot(name: str, library: str, tmp_path: Path) -> None:
-    """Training resumes from a snapshot in memory and from a file, with every array library."""
+    """Training resumes from a snapshot, in memory or saved to a file, with every array library."""
     xp = namespace(library)
     rng = np.random.default_rng(0)
     net = mn.Network(mn.Sequential(mn.Dense(6), mn.Tanh(), mn.Dense(2)), (3,))

@@ -25,7 +25,7 @@ DECAY = 0.05
 
 
 class Half(mn.NTK):
-    """A copy of NTK whose weights learn at half the rate of biases."""
+    """The NTK parametrization, except that weights learn at half the rate of biases."""
 
     def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> Row:
         return replace(super().row(role, fan_in, fan_out, sigma), lr=0.5 if role.kind == "weight" else 1.0)
@@ -42,7 +42,7 @@ def like(optimizer: Optimizer, towards: Any) -> Any:
 
 
 def ridge_solution(net: mn.Network, theta0: Any, ridge: float) -> Any:
-    """Solve S J'(J u + f_0 - y) + ridge u = 0 for u with the matrices J and S."""
+    """Solve S J'(J u + f_0 - y) + ridge u = 0 for u, with J as an explicit matrix."""
     f0, J = net.linearize(theta0, X)
     whole = np.stack([J.jvp(d).ravel() for d in np.eye(net.size)], axis=1)
     scales = net.layout.learning_rate_scales()
@@ -53,7 +53,7 @@ def ridge_solution(net: mn.Network, theta0: Any, ridge: float) -> Any:
 def check_end_is_the_ridge_solution(
     optimizer: Optimizer, loss: Any, ridge: float, library: str = "numpy", net: mn.Network = NET
 ) -> None:
-    """Check S J'(J u + f_0 - y) + ridge u = 0 for u = theta - theta_0 of every member and learning-rate scales S."""
+    """Check that each member's u = theta - theta_0 solves S J'(J u + f_0 - y) + ridge u = 0 (S: rate scales)."""
     xp = namespace(library)
     theta0, x, y = (to_library(a, xp) for a in (THETA0, X, Y))
     how: dict[str, Any] = {"loss": loss, "optimizer": optimizer, "steps": 500, "every": 500}
@@ -84,7 +84,7 @@ def test_decay_to_zero_or_to_another_point_is_refused(wrong: Optimizer) -> None:
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=repr)
 def test_a_point_is_an_origin(optimizer: Optimizer) -> None:
-    """For equal gradients, steps from theta with decay towards `a` equal steps from theta - `a` towards 0, plus `a`."""
+    """With equal gradients, decaying theta towards `a` equals decaying theta - `a` towards 0 and adding `a`."""
     gradients = RNG.standard_normal((20, *THETA0.shape))
     for a in (THETA0[::-1], THETA0[1]):
         there, here = like(optimizer, a), optimizer

@@ -236,7 +236,7 @@ def test_rich_and_matplotlib_are_for_those_who_ask() -> None:
 
 
 def test_it_runs_in_a_thread(tmp_path: Path) -> None:
-    """`fit` gives the same result in a thread, although a thread cannot handle signals."""
+    """`fit` gives the same result outside the main thread, where signals cannot be handled."""
     found: list[mn.Run] = []
     thread = threading.Thread(target=lambda: found.append(go(steps=5, checkpoint=tmp_path)))
     thread.start()
@@ -346,7 +346,7 @@ def test_a_step_does_not_make_a_gpu_wait(augment: mn.Shift | None) -> None:
 
 
 def test_the_page_on_training_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first code block of docs/training.md finds its finished run when it runs again. The second block runs too."""
+    """Run again, the first code block of docs/training.md loads its finished run. The second block runs too."""
     page = Path(__file__).resolve().parents[3] / "docs" / "training.md"
     if not page.exists():
         pytest.skip("no docs here")

@@ -35,7 +35,7 @@ def last(run: Iterable[mn.Moment]) -> mn.Moment:
 
 
 def weights(moment: mn.Moment) -> mn.Array:
-    """Return the theta of a moment, after a check that it is not None."""
+    """Return the theta of a moment, which must not be None."""
     assert moment.theta is not None
     return moment.theta
 
@@ -61,7 +61,7 @@ def test_gradient_flow_of_the_linearised_network_is_the_closed_form(method: Any)
 
 
 def test_steps_are_of_first_order() -> None:
-    """The error is proportional to the allowed change per step, with exponent 1 within 0.15."""
+    """The error is proportional to the allowed change per step: the fitted exponent is 1 to within 0.15."""
     closed = an.gradient_flow(mn.ntk(NET, THETA, X), Y).predict(2.0, f0=NET(THETA, X))
     highs = 10.0 ** -np.arange(1.0, 4.0)
     errors = []
@@ -85,7 +85,7 @@ def oscillators(**how: Any) -> mn.Moment:
 @pytest.mark.parametrize(("by", "tolerance"), [(mn.Solver(), 1e-7), (mn.Steps(1e-5, 1e-3), 5e-3)])
 @pytest.mark.parametrize("tau", [0.1, 3.0])
 def test_momentum_with_constant_tau_is_a_damped_oscillator(tau: float, by: Any, tolerance: float) -> None:
-    """(f, v) = expm(t A)(f, v)(0) with A = [[0, 1], [-lambda/tau, -1/tau]]. Another tau gives another path."""
+    """(f, v) = expm(t A)(f, v)(0) with A = [[0, 1], [-lambda/tau, -1/tau]]. A different tau gives a different path."""
     got = oscillators(times=4.0, tau=tau, by=by).f[:, 0]
 
     def closed(tau: float) -> Array:
@@ -129,7 +129,7 @@ def test_a_short_relaxation_time_is_gradient_flow() -> None:
 def test_frozen_kernel_flow_is_the_flow_of_the_linearised_network(loss: Any, momentum: Any) -> None:
     """The flow of the weights and the flow of the outputs agree at every moment, on training and test points.
 
-    The kernel at another theta gives another flow.
+    The kernel at a different theta gives a different flow.
     """
     moments = list(mn.flow(mn.Linearized(NET, THETA), THETA, X, SIGNS, loss=loss, times=TIMES, **momentum))
     lin, f0 = mn.Linearized(NET, THETA), NET(THETA, ALL)
@@ -147,7 +147,7 @@ def test_frozen_kernel_flow_is_the_flow_of_the_linearised_network(loss: Any, mom
 
 
 def test_several_outputs_and_an_averaged_kernel() -> None:
-    """A kernel (M, N) gives the flow of its copies for all outputs, and the full NTK the linearised network's flow."""
+    """A kernel (M, N) acts on each output separately. The full NTK gives the flow of the linearised network."""
     net = mn.Network(mn.Sequential(mn.Dense(10), mn.Erf(), mn.Dense(3)), (3,))
     theta, y = net.init(np.random.default_rng(1)), np.eye(3)[[0, 1, 2, 0, 1, 2]]
     how: dict[str, Any] = {"loss": mn.softmax_cross_entropy, "times": TIMES}
@@ -162,7 +162,7 @@ def test_several_outputs_and_an_averaged_kernel() -> None:
 
 
 def test_large_alpha_is_the_frozen_kernel() -> None:
-    """With Logistic(alpha), Centred(alpha) tends to the flow of the kernel at theta_0. The error falls as 1/alpha."""
+    """With Logistic(alpha), the flow of Centred(alpha) differs from that of the kernel at theta_0 by O(1/alpha)."""
     how: dict[str, Any] = {"times": 1.0, "by": mn.Solver(rtol=1e-10, atol=1e-13)}
     frozen = last(mn.kernel_flow(mn.ntk(NET, THETA, X), np.zeros((6, 1)), SIGNS, loss=mn.logistic, **how)).f
     errors = []
@@ -239,7 +239,7 @@ def test_the_batch_holds_the_temperature(N: int, h: float, temperature: float) -
 
 
 def test_the_noise_of_a_step_has_the_temperature() -> None:
-    """Check by a z-score over 4000 seeds that a step dt of f' = -mean(f - y_n) adds the variance dt T Var(y).
+    """Check with a z-score over 4000 seeds that a step dt of f' = -mean(f - y_n) adds the variance dt T Var(y).
 
     The check fails for 2 T.
     """
@@ -263,7 +263,7 @@ def test_the_noise_of_a_step_has_the_temperature() -> None:
 
 
 def test_a_cold_stochastic_flow_is_the_flow() -> None:
-    """At T = 1e-9, nearly every batch contains all examples. At zero temperature no generator is used."""
+    """At T = 1e-9, nearly every batch contains all examples. At zero temperature, the generator is not used."""
     rng = np.random.default_rng(0)
     how: dict[str, Any] = {"loss": mn.mse, "times": 1.0}
     cold = last(mn.flow(NET, THETA, X, Y, **how, temperature=1e-9, rng=rng))
@@ -299,7 +299,7 @@ def test_a_stochastic_flow_ends_and_repeats() -> None:
 def test_the_early_flow_is_resolved(depth: int) -> None:
     """At alpha = 1/4000, the loss halves within 0.6 % of the correct time.
 
-    If only outputs bound the steps, the loss halves at least 6 % too late.
+    If steps are limited only by the change in outputs, the loss halves at least 6 % too late.
     """
     layers = [layer for _ in range(depth) for layer in (mn.Dense(16), mn.Softplus(5.0, 1.404383))]
     net = mn.Network(mn.Sequential(*layers, mn.Dense(1)), (3,))
@@ -325,7 +325,7 @@ def test_the_early_flow_is_resolved(depth: int) -> None:
 
 
 def test_weights_do_not_inflate_within_a_step() -> None:
-    """Near the finite time at which weights would diverge, a step at most trebles the outputs' change so far."""
+    """Near the finite time at which weights would diverge, a step at most triples the total change in outputs."""
     layers = [layer for _ in range(5) for layer in (mn.Dense(16), mn.Softplus(5.0, 1.404383))]
     net = mn.Network(mn.Sequential(*layers, mn.Dense(1)), (3,))
     theta, alpha = net.init(np.random.default_rng(0)), 1e-8
@@ -345,7 +345,7 @@ def test_weights_do_not_inflate_within_a_step() -> None:
 
 
 def test_models_that_re_anchor() -> None:
-    """Bit for bit, every = 1 gives the network's flow and every = inf Linearized's. `Solver` accepts only inf."""
+    """A flow with every = 1 is bitwise the network's, and with every = inf Linearized's. `Solver` accepts only inf."""
     runs = {
         every: last(
             mn.flow(
@@ -381,7 +381,7 @@ def test_a_centred_model_stays_centred_while_it_re_anchors() -> None:
 
 @pytest.mark.parametrize("by", [mn.Steps(), mn.Solver()], ids=repr)
 def test_an_ensemble_flows_like_its_members(by: Any) -> None:
-    """Equal members flow like one network. Other members agree to the accuracy of their common steps."""
+    """Equal members flow like one network. Different members agree with separate runs to their steps' accuracy."""
     same = last(mn.flow(NET, np.stack([THETA] * 3), X, Y, loss=mn.mse, times=1.0, by=by, tau=0.3))
     alone = last(mn.flow(NET, THETA, X, Y, loss=mn.mse, times=1.0, by=by, tau=0.3))
     np.testing.assert_allclose(weights(same), np.stack([weights(alone)] * 3), atol=1e-7)
@@ -438,7 +438,7 @@ def test_float32_stays_float32(by: Any) -> None:
     ids=lambda rules: next(iter(rules)),
 )  # fmt: skip
 def test_rules_from_numpy_are_numbers(rules: dict[str, Any]) -> None:
-    """np.float64 times a float32 array is a float64 array, so rules convert such numbers."""
+    """np.float64 times a float32 array is a float64 array, so settings are converted to Python numbers."""
     theta, x, y = (a.astype(np.float32) for a in (THETA, X, Y))
     given: dict[str, Any] = {"loss": mn.mse, "times": 1.0} | rules
     end = last(mn.flow(NET, theta, x, y, **given))

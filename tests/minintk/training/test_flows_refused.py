@@ -83,7 +83,7 @@ def test_solvers_that_cannot_be(arguments: Any) -> None:
 
 
 def test_rounding_is_told_from_steps_too_long() -> None:
-    """With alpha = 1e7 in float32, outputs are multiples of about 1, so no step changes an output by less than 1e-2."""
+    """With alpha = 1e7 in float32, outputs are rounded to steps of about 1, so no change is as small as 1e-2."""
     theta, x, y = (a.astype(np.float32) for a in (THETA, X, SIGNS))
     model = mn.Centred(NET, theta, 1e7)
     with pytest.raises(

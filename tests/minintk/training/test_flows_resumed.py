@@ -1,4 +1,4 @@
-"""Test that a flow resumes from any moment with the same bits."""
+"""Test that a flow resumed from any moment is bitwise identical to an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.minintk.training.test_flows import ALL, NET, SIGNS, THETA, X, Y, last
 
 
 def same(whole: list[mn.Moment], resumed: list[mn.Moment]) -> bool:
-    """True if all values of all moments have the same bits."""
+    """True if all values of all moments are bitwise identical."""
 
     def numbers(m: mn.Moment) -> Any:
         arrays = (np.asarray(a).tobytes() for a in (m.f, m.loss, m.f if m.theta is None else m.theta))
@@ -39,7 +39,7 @@ HOWS: list[dict[str, Any]] = [
     ("kind", "how"), thinned(product(("network", "ensemble", "re-anchoring", "kernel"), HOWS), every=5), ids=str
 )
 def test_a_resumed_flow_has_the_same_bits(kind: str, how: dict[str, Any], tmp_path: Path) -> None:
-    """A flow resumed from any moment, even via a file, has the same bits. With another velocity, it differs."""
+    """A flow resumed from any moment, even from a file, is bitwise the same. A different velocity changes it."""
     theta = NET.init(np.random.default_rng(2), ensemble=3) if kind == "ensemble" else THETA
     model = mn.IterativelyLinearized(NET, THETA, 7) if kind == "re-anchoring" else mn.Centred(NET, theta, 2.0)
     settings: dict[str, Any] = {"loss": mn.mse, "times": (0.01, 0.1, 0.5, 2.0)} | how

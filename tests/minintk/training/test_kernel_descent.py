@@ -36,7 +36,7 @@ def departure(
 ) -> float:
     """Return the largest relative difference between kernel descent and training of Linearized.
 
-    The differences compared are those of f on all points, of losses and of weights.
+    The maximum is over f on all points, the losses and the weights.
     """
     theta0 = net.init(np.random.default_rng(2), ensemble=ensemble)
     _, J = net.linearize(theta0, X[:N])
@@ -104,7 +104,7 @@ def test_on_the_full_batch_it_is_the_closed_form() -> None:
 
 
 def scaled_batch(right: Any) -> Any:
-    """Plant an error: divide the batch's gradient by N, not by the batch's number of examples."""
+    """Plant an error: divide the batch's gradient by N, not by the batch size."""
     return lambda self, u, out: right(self, u * (u.shape[-2] / N), out)
 
 
@@ -120,7 +120,7 @@ def wrong_rows(right: Any) -> Any:
 
 
 def summed(right: Any) -> Any:
-    """Plant an error: replace every output's gradient by the mean of the outputs' gradients."""
+    """Plant an error: replace each output's gradient with the mean over all outputs."""
     return lambda self, u, out: right(self, 0 * u + u.mean(axis=-1, keepdims=True), out)
 
 

@@ -1,4 +1,4 @@
-"""Compare optimisers with formulas that are written as a loop over steps."""
+"""Compare optimisers with their formulas, written as loops over steps."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_state_of_another_optimiser() -> None:
 
 
 def test_a_long_theta_is_one_theta() -> None:
-    """A step processes theta in pieces, and the borders between pieces have no effect."""
+    """A step processes theta in pieces, whose boundaries do not affect the result."""
     n = 200_001
     rng = np.random.default_rng(0)
     theta, g, s = (rng.standard_normal(n) for _ in range(3))

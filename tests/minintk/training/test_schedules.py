@@ -100,9 +100,9 @@ def test_a_constant_schedule_is_a_number_bit_for_bit() -> None:
 
 
 def test_the_time_of_a_schedule_is_the_time_of_gradient_flow() -> None:
-    """After a cosine schedule of small steps, the linearised network is near the flow of length t.
+    """After a cosine schedule of small steps, the linearised network is close to its flow at time t.
 
-    A flow of another length gives a different result.
+    The flow at a different time gives a different result.
     """
     import analytic as an
 

@@ -144,7 +144,7 @@ def test_the_same_generator_gives_the_same_run() -> None:
 
 
 def test_an_ensemble_cut_into_parts_is_the_same_ensemble(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Training gives the same ensemble, however the members are distributed over the cores.
+    """Training gives the same ensemble however its members are distributed over the cores.
 
     The anchors of anchored models are distributed with the ensemble.
     """
@@ -259,7 +259,7 @@ def test_the_check_costs_little_below_half_the_bound_and_no_accuracy_above(monke
 
 
 def end_of_batches(lr: float, momentum: float, b: int) -> tuple[float, list[str]]:
-    """Return (final loss / initial loss, warnings) of the linearised network for mini-batches of `b` of 48 examples."""
+    """Return (final loss / initial loss, warnings) of the linearised network, for batches of `b` out of 48 examples."""
     data = mn.datasets.digits().subset(48, np.random.default_rng(0))
     x, y = data.parity()
     net = mn.Network(mn.Sequential(mn.Dense(24, b_std=0.3), mn.Tanh(), mn.Dense(1)), x.shape[1:])
@@ -276,7 +276,7 @@ def end_of_batches(lr: float, momentum: float, b: int) -> tuple[float, list[str]
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("b", [1, 4, 16])
 def test_the_bound_of_mini_batches_is_near_where_they_diverge(momentum: float, b: int) -> None:
-    """Training converges without a warning at half the bound, and diverges with a warning at three times the bound."""
+    """At half the bound, training converges without a warning. At three times the bound, it diverges with one."""
     _, (words,) = end_of_batches(1e3, momentum, b)
     critical = float(words.split("bound ")[1].split(":")[0])
     assert f"that of mini-batches of {b}, from one of" in words
@@ -289,7 +289,7 @@ def test_the_bound_of_mini_batches_is_near_where_they_diverge(momentum: float, b
 
 
 def test_momentum_and_small_batches_diverge_far_below_the_bound_of_full_batches() -> None:
-    """Batches of one diverge at a third of the bound of full batches, so the bound must depend on the batch size."""
+    """Single-example batches diverge at a third of the full-batch bound, so the bound must depend on batch size."""
     rates = [float(end_of_batches(1e3, 0.9, b)[1][0].split("bound ")[1].split(":")[0]) for b in (1, 16, 48)]
     assert rates[0] < rates[2] / 20
     assert rates[0] < rates[1] < rates[2]
@@ -297,7 +297,7 @@ def test_momentum_and_small_batches_diverge_far_below_the_bound_of_full_batches(
 
 
 def test_no_run_diverges_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the stability bound is unknown or wrong, `train` still warns when the loss has grown."""
+    """If the stability bound is unknown or wrong, `train` still warns when the loss has grown 1000-fold."""
     y = np.abs(Y) / np.abs(Y).sum(axis=1, keepdims=True)
     with pytest.warns(
         RuntimeWarning, match=r"the loss has grown 1000-fold, to .* at step \d+: training diverges"
@@ -311,7 +311,7 @@ def test_no_run_diverges_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_loss_that_grows_from_nothing_does_not_diverge() -> None:
-    """`train` does not warn if weight decay makes a loss grow from zero, but not beyond the loss at f = 0."""
+    """`train` does not warn if weight decay makes the loss grow from zero to at most the loss at f = 0."""
     losses = [float(snap.loss) for snap in go(y=NET(THETA, X), optimizer=mn.SGD(lr=0.1, weight_decay=0.5), steps=30)]
     assert losses[0] < 1e-20
     assert losses[-1] > 1e-3
@@ -331,7 +331,7 @@ def test_no_warning_where_the_bound_says_nothing(options: dict[str, Any]) -> Non
     "x", [np.array([[1.0], [-1.0]]), np.zeros((2, 1))], ids=["outputs sum to zero", "no weight moves the outputs"]
 )
 def test_the_stability_check_survives_degenerate_kernels(x: Array) -> None:
-    """Degenerate kernels cause no NaN, and warnings only for rates above the bound."""
+    """Degenerate kernels cause no NaNs, and they cause warnings only for rates above the bound."""
     net = mn.Network(mn.Dense(1), (1,))
     theta = net.init(np.random.default_rng(0))
     snaps = go(theta, x, np.ones((2, 1)), model=mn.Centred(net, theta, 1.0), optimizer=mn.SGD(lr=0.1))

@@ -1,4 +1,4 @@
-"""Test the command line: exit statuses, messages, and the files that commands leave."""
+"""Test the command line: exit statuses, messages, and the files that commands write."""
 
 import json
 import os
@@ -147,7 +147,7 @@ def test_python_m_minintk() -> None:
 
 
 def test_train_writes_what_it_says_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The command writes a curve and a history. Repeating the command does nothing and prints the same result."""
+    """The command writes a curve and a history. Repeating it trains no further and prints the same result."""
     command = ["train", "mlp", "--width", "32", "--epochs", "2", "--shift", "1", "--out"]
     status, out, err = run(*command, str(tmp_path / "whole"), capsys=capsys)
     assert status == cli.OK
@@ -386,7 +386,7 @@ def test_coordinate_check_refuses_what_makes_no_sense(
 
 
 def test_transfer_says_where_the_best_rate_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """In muP the best rate is constant over widths and depths. The check fails if all rates are too low or high."""
+    """In muP the best rate is constant across widths and depths. The check fails if all rates are too low or high."""
     base = ["transfer", "--widths", "32,128", "--seeds", "2", "--steps", "15", "--batch-size", "32", "--depth", "1"]
     deep = ["--depths", "2,4", "--width", "32", "--network", "resnet"]
     for options, status, said in (

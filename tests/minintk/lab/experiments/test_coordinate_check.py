@@ -81,7 +81,7 @@ def test_mean_field_and_biases_pass_too() -> None:
 
 @pytest.mark.parametrize("optimizer", [mn.SGD(lr=0.02), mn.Adam(lr=0.01 / 64)], ids=["SGD", "Adam"])
 def test_rates_of_a_base_width_carry_over(optimizer: mn.training.optimizers.Optimizer) -> None:
-    """Standard rates at width 64 carry over to other widths in spectral muP, but not in the standard table."""
+    """Learning rates chosen at width 64 carry over to other widths in spectral muP, but not in `Standard`."""
     spec, told = named.spec_of_width("mlp", 10, 2), {"widths": (64, 128, 256), "seeds": 12}
     found = check(spec, optimizer, parametrization=mn.SpectralMuP(base_width=64), **told)
     assert found.verdict != "fail", found.report()
@@ -120,7 +120,7 @@ def test_equivalent_parametrizations_have_one_check() -> None:
 def test_ntk_and_standard_have_the_slopes_of_their_exponents(
     parametrization: Parametrization, optimizer: mn.training.optimizers.Optimizer
 ) -> None:
-    """Slopes of |dW| in the first step match theory within .1. Slopes of |dh| match within .25."""
+    """In the first step, slopes of |dW| agree with theory to within .1, and slopes of |dh| to within .25."""
     told: dict[str, Any] = {"parametrization": parametrization, "steps": 1, "widths": (128, 256, 512), "seeds": 12}
     found = check(named.spec_of_width("mlp", 10, 3), optimizer, x=X.astype(np.float64), **told)
     abc = mn.exponents(parametrization, optimizer.rule)
@@ -212,7 +212,7 @@ def test_a_layer_that_learns_less_and_less_or_not_at_all_fails(
 
 
 class Narrow(Parametrization):
-    """Spectral muP whose input weights start like hidden weights, with deviation min(1, sqrt(n / d)) / sqrt(d)."""
+    """Spectral muP whose input weights start like hidden weights, with std min(1, sqrt(n / d)) / sqrt(d)."""
 
     def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> TableRow:
         at = replace(role, place="hidden") if role.place == "input" else role
@@ -232,7 +232,7 @@ def test_networks_narrower_than_their_inputs_pass(optimizer: mn.training.optimiz
 
 
 def test_a_slope_that_all_layers_share_is_no_layers_fault() -> None:
-    """If initial outputs are large and fall as n^-1/2, first steps of all layers shrink equally. No layer is blamed."""
+    """If initial outputs are large and fall as n^-1/2, all layers' first steps shrink equally. No layer is blamed."""
 
     def spec(n: int) -> mn.spec.Layer:
         hidden = (layer for _ in range(2) for layer in (mn.Dense(n, b_std=0.5), mn.Tanh()))
@@ -276,7 +276,7 @@ class Shallow(Parametrization):
 
 @pytest.mark.parametrize("optimizer", [pytest.param(SGD, marks=SLOW), ADAM], ids=["SGD", "Adam"])
 def test_features_keep_their_size_as_the_depth_grows(optimizer: mn.training.optimizers.Optimizer) -> None:
-    """Features keep their size with 2 to 16 residual branches.
+    """With 2 to 16 residual branches, features move by about the same amount.
 
     With rates that depend only on the width, the check fails and names weights in branches.
     """

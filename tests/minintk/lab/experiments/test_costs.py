@@ -29,9 +29,9 @@ def shares(axes: dict[str, tuple[Any, ...]], seconds: list[float], members: int 
 
 @pytest.mark.parametrize("first", ["seed", "width"])
 def test_the_time_left_of_a_cost_that_is_the_square(first: str) -> None:
-    """If costs grow as width^2, the stated time left is correct within a factor of 2 from the third run on.
+    """If costs grow as width^2, the stated time left is correct to within a factor of 2 from the third run on.
 
-    If the width varies slowest, estimates by the number of runs are over 50 times too low after 3 to 6 runs.
+    If the width varies slowest, estimates based on the number of runs are over 50 times too low after 3 to 6 runs.
     """
     axes: dict[str, tuple[Any, ...]] = {"width": WIDTHS, "seed": (0, 1, 2)}
     axes = dict(sorted(axes.items(), key=lambda item: item[0] != first))
@@ -53,7 +53,7 @@ def test_another_power_is_learned(power: float) -> None:
 
 
 def test_kinds_of_calls_take_their_own_time() -> None:
-    """The costs of linearisations (five times as long) and of calls with s = 0 (a tenth) are estimated separately."""
+    """Linearisations (five times the cost) and calls with s = 0 (a tenth of the cost) are estimated separately."""
     axes = {"width": WIDTHS[:4], "kind": ("network", "linearised"), "s": (0.1, 10.0, 0.0)}
     each = [w**2 * five * tenth for w in WIDTHS[:4] for five in (1, 5) for tenth in (1, 1, 0.1)]
     assert all(0.5 < said / left < 2 for said, left in shares(axes, each)[6:])

@@ -1,4 +1,4 @@
-"""Test that named networks equal the networks of the zoo, at the usual width and at other widths."""
+"""Test that named networks equal those of the zoo, at the usual width and at other widths."""
 
 from __future__ import annotations
 

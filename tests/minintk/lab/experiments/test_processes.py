@@ -1,4 +1,4 @@
-"""Test that a sweep starts no process for one worker, and that no process outlives its parent."""
+"""Test that a sweep with one worker starts no process, and that no process outlives its parent."""
 
 from __future__ import annotations
 

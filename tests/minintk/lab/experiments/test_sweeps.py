@@ -57,7 +57,7 @@ def records(folder: Path) -> int:
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no kill -9 here")
 @pytest.mark.parametrize("size", ["small", pytest.param("large", marks=pytest.mark.slow)])
 def test_killed_twice_and_resumed_is_the_same_file(size: str, tmp_path: Path) -> None:
-    """A sweep killed during training and again while writing a record ends with the bytes of an uninterrupted sweep."""
+    """A sweep killed during training and again while writing a record gives the same bytes as without kills."""
     half, whole = tmp_path / "killed", tmp_path / "whole"
     total = 12 if size == "small" else 500
     assert killed(str(half), size, "train", "3" if size == "small" else "41") == -signal.SIGKILL
@@ -102,7 +102,7 @@ def test_what_a_kill_leaves_is_not_repeated(tmp_path: Path) -> None:
 
 
 def test_company_by_what_is_left_would_be_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative control: grouping only the missing members gives different bytes."""
+    """Negative control: repeating members without the others of their call gives different bytes."""
     mn.sweep(work, GRID, store=tmp_path / "whole", together="seed", batch=2)
     mn.sweep(work, GRID, store=tmp_path / "half", together="seed", batch=2)
     for path in sorted((tmp_path / "half" / "records").glob("*.json"))[::3]:
@@ -156,7 +156,7 @@ def test_a_table_as_csv(tmp_path: Path) -> None:
 
 
 def test_results_may_have_any_name(tmp_path: Path) -> None:
-    """A result named "diverged" is a value unless it is text. A result named after an axis shares its column."""
+    """A result named "diverged" marks divergence only if it is text. A result named after an axis shares its column."""
     table = mn.sweep(lambda width: {"width": width, "diverged": False}, {"width": [1, 2**70]}, store=tmp_path / "runs")
     assert table.diverged.tolist() == [False, False]
     assert table["diverged"].tolist() == [False, False]
@@ -370,7 +370,7 @@ class Times:
 
 
 def middle(value: float) -> np.ndarray[Any, Any]:
-    """Return an array whose repr omits the middle."""
+    """Return an array whose repr omits its middle."""
     x = np.zeros(3000)
     x[1500] = value
     return x
