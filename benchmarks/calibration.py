@@ -2,9 +2,9 @@
 
     python3 make.py python benchmarks/calibration.py
 
-The data are scikit-learn's digits and breast cancer sets, shuffled with seed 0 and scaled by StandardScaler. Two thirds
-of the examples, but at most 600, are used for training. Without calibration, the predictive variance of an output is
-the variance of the trained ensemble plus the ridge (at least 1e-7).
+The data are scikit-learn's digits and breast cancer data sets, shuffled with seed 0 and scaled by StandardScaler. Two
+thirds of the examples, but at most 600, are used for training. Without calibration, the predictive variance of an
+output is the variance of the trained ensemble plus the ridge (at least 1e-7).
 """
 
 from __future__ import annotations

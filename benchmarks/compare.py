@@ -61,7 +61,7 @@ STEPS = 5
 
 
 def ntk(layers: Net, shape: tuple[int, ...], n: int, m: int | None = None, full: bool = False) -> Call:
-    """Return a function that computes the empirical tangent kernel of n inputs, or of their pairs with the first m."""
+    """Return a function that computes the empirical tangent kernel of n inputs with themselves, or with the first m."""
     import minintk as mn
 
     net, (x, _) = mn.Network(made(layers), shape), data(shape, n, 1)
@@ -70,7 +70,7 @@ def ntk(layers: Net, shape: tuple[int, ...], n: int, m: int | None = None, full:
 
 
 def infinite(hidden: list[Any], shape: tuple[int, ...], n: int, dtype: Any, m: int | None = None) -> Call:
-    """Return a function that computes the infinite-width kernels of n inputs, or of their pairs with the first m."""
+    """Return a function that computes the infinite-width kernels of n inputs with themselves, or with the first m."""
     import analytic as an
     import minintk as mn
 

@@ -176,7 +176,7 @@ def work_of(layers: Sequence[tuple[int, int]], n: int, linear: bool = False, mem
 def _row(sizes: tuple[int, ...], n: int, lr: float, steps: int, vmap: float | None, loop: float | None) -> Row:
     """Return a row for twenty networks with these layer sizes.
 
-    vmap, loop : targets for the times of torch.func.vmap and of twenty PyTorch runs divided by our time, or None.
+    vmap, loop : targets (or None) for the times of torch.func.vmap and of twenty PyTorch runs, divided by our time.
     """
     how: dict[str, Any] = {"lr": lr, "steps": steps}
     return Row(

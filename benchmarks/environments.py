@@ -1,4 +1,4 @@
-"""Create the Python environments of the benchmarks: minintk uses the current one, and each peer a virtual one.
+"""Create the Python environments of the benchmarks: minintk uses the current one, each peer its own virtual one.
 
 A peer's environment is created when it is first needed. The environments are separate because neural-tangents needs
 older versions of NumPy and SciPy than minintk.

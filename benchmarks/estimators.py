@@ -3,7 +3,7 @@
     python3 make.py python benchmarks/estimators.py            coverage and evidence, half a minute
     python3 make.py python benchmarks/estimators.py --costs    CPU seconds, memory, pickles; two minutes, Linux
 
-With --costs, each row runs in a separate process with one thread. The memory is the process's peak resident size.
+With --costs, each row runs in a separate process with one thread. The reported memory is its peak resident size.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ROWS = (
 
 
 def intervals() -> None:
-    """Print the std of z = (y - mean) / sd on 1,000 test examples, and the shares of |z| below 1 and 1.96."""
+    """Print the std of z = (y - mean) / sd on 1,000 test examples, and the shares with |z| below 1 and 1.96."""
     X, y = make_friedman1(1700, noise=1.0, random_state=0)
     X = StandardScaler().fit(X[:700]).transform(X)
     models: list[Any] = [kind(normalize_y=n) for n in (False, True) for kind in (an.NTKRegressor, an.NNGPRegressor)]
@@ -62,7 +62,7 @@ def scales() -> None:
 
 
 class Counted:
-    """A file that counts the bytes written to it and discards them."""
+    """A file-like object that counts the bytes written to it and discards them."""
 
     bytes = 0
 
@@ -72,7 +72,7 @@ class Counted:
 
 
 def cost(name: str, n: str, landmarks: str, dtype: str) -> None:
-    """Print time and memory of a fit, predictions and exact float64 error bars, and the size of the pickled model."""
+    """Print the costs of a fit, predictions and (for exact float64 models) error bars, and the pickled model's size."""
     rng, N = np.random.default_rng(0), int(n)
     X, T = rng.standard_normal((N, 20)).astype(dtype), rng.standard_normal((2000, 20)).astype(dtype)
     y = np.sin(X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.standard_normal(N)

@@ -2,9 +2,9 @@
 
     python3 make.py python benchmarks/evidence.py [--rounds 7]
 
-Each fit optimises w_std and b_std of a network with two hidden erf layers, and the noise, on the parity of 150 digits.
-The reported time is the median over fits. The reported memory is the peak resident size during the computation of 4,000
-error bars from 200 training examples, minus the resident size before it (Linux only).
+Each fit tunes w_std and b_std of a network with two hidden erf layers, and the noise level, on the parity of 150
+digits. The reported time is the median over fits. The reported memory is the peak resident size during the computation
+of 4,000 error bars from 200 training examples, minus the resident size before it (Linux only).
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Compare infinite-width kernels with a random forest and an SVM on scikit-learn's data sets.
+"""Compare infinite-width kernels with a random forest and an SVM on five of scikit-learn's data sets.
 
     python benchmarks/forests.py [--splits 10]          some ten minutes; kept in docs/scikit-learn.md
 
 For each random split, every method chooses among nine settings by three-fold cross-validation on one half of the
-examples. With the chosen setting the method then predicts the other half. The table shows the mean over splits of the
-accuracy, or of R^2 for diabetes. Brackets contain the 95 % interval of the difference from the forest by Student's t
-over splits, as if the splits shared no examples. The comparison follows Arora et al. 2020, section 5.
+examples. With the chosen setting, the method then predicts the other half. The table shows the mean over splits of the
+accuracy, or of R^2 for diabetes. Parentheses contain the 95 % interval of the difference from the forest, by Student's
+t over splits, as if they shared no examples. The comparison follows Arora et al. 2020, section 5.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ def measured(work: Callable[[bool], list[rows.Work]], device: str, quick: bool) 
 
 
 def images(device: str, quick: bool) -> Iterator[Seen]:
-    """Compare the compiled kernels of images with the uncompiled ones, then measure kernels of images."""
+    """Compare compiled with uncompiled kernels of images, then measure kernels of images."""
     for what, error, right in compiled_is_plain(device):
         yield Seen(f"compiled = plain, {what}", right, error)
     yield from measured(rows.images, device, quick)

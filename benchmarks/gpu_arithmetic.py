@@ -1,13 +1,13 @@
-"""Compute a lower bound on the time of image kernels on a GPU from the machine code of `analytic.fast.gpu_kernels`.
+"""Estimate a lower bound on the time of image kernels on a GPU from the machine code of `analytic.fast.gpu_kernels`.
 
     python benchmarks/gpu_arithmetic.py                CIFAR-10 on one H200: 1.75e9 pairs, 14 layers, 32 x 32 pixels
     python benchmarks/gpu_arithmetic.py --layers 11 --pairs 5e5
 
-The script needs CUDA's nvcc and nvdisasm on the PATH, but no GPU, because it measures nothing. It counts the
-instructions of each loop over a plane, including rare branches. For every offset between two images, it also counts how
-often a warp of 32 threads executes each loop. Each of an H200's 132 multiprocessors issues at most four instructions
-per cycle and accesses shared memory for one warp per cycle, at no more than 1.98 GHz. The bound leaves out the time
-for which threads wait for memory and at barriers.
+The script needs CUDA's nvcc and nvdisasm on the PATH, but no GPU, because it runs no kernel. It counts the instructions
+of each loop over a plane, including rare branches. For every offset between two images, it also counts how often a warp
+of 32 threads executes each loop. Each of an H200's 132 multiprocessors issues at most four instructions per cycle and
+accesses shared memory for one warp per cycle, at no more than 1.98 GHz. The bound ignores the time that threads spend
+waiting for memory and at barriers.
 """
 
 from __future__ import annotations

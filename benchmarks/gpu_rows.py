@@ -43,7 +43,7 @@ class Work:
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray[Any, Any]:
-    """Return an array of this shape with entries drawn from N(0, 1) by the given seed."""
+    """Return an array of this shape with entries drawn from N(0, 1) with the given seed."""
     return np.random.default_rng(seed).standard_normal(shape)
 
 

@@ -58,7 +58,7 @@ def predicted(n: int) -> Callable[[], Any]:
 
 
 def classified(classes: int) -> Callable[[], Any]:
-    """Return a function that computes the probabilities of this many classes for 50 inputs."""
+    """Return a function that computes the probabilities of `classes` classes for 50 inputs."""
     from analytic.large.estimators import shares
 
     f = rows(50, classes, np.float64)
@@ -168,7 +168,7 @@ def slope(sizes: tuple[int, ...], values: list[float]) -> float:
 
 
 def wall(sizes: tuple[int, ...], mb: list[float]) -> str:
-    """Return as text the n at which a + b n^p, fitted to `mb`, equals ROOM, or "none seen" if memory hardly grows."""
+    """Return, as text, the n at which a + b n^p, fitted to `mb`, equals ROOM, or "none seen" if memory hardly grows."""
     one, two = mb[1] - mb[0], mb[2] - mb[1]
     if min(one, two) < 5:
         return "none seen"

@@ -5,7 +5,7 @@
     turn    an untimed call, then timed calls for a fraction of a second; the turn's time is the median of these calls
     ratio   a side's time / our time in the same round; the report lists its median over rounds, and an interval
 
-Load on the machine and changes of its clock rate therefore affect both times of a ratio alike. A side's answer, if any,
+Load on the machine and changes in its clock rate therefore affect both times of a ratio alike. A side's answer, if any,
 is compared with the reference before any timing. If its error exceeds the row's tolerance, the side is marked wrong.
 """
 
@@ -85,7 +85,7 @@ class Row:
     neighbours: int = 0
 
     def limit(self, rates: Mapping[str, float]) -> float | None:
-        """Return the least seconds per unit, the largest of flops, bytes and entries divided by the machine's rates.
+        """Return the least seconds per unit: the largest of flops, bytes and entries, each divided by its rate.
 
         Return None if the row does not say how much work it needs.
         """
@@ -157,7 +157,7 @@ its calls, because the system gives a core to one process after another for some
 
 @contextmanager
 def busy(neighbours: int, threads: int) -> Iterator[None]:
-    """Run this many busy processes on the first `threads` cores while the context is active."""
+    """Run `neighbours` busy processes on the first `threads` cores while the context is active."""
     spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(neighbours)]
     try:
         if hasattr(os, "sched_setaffinity"):
@@ -171,7 +171,7 @@ def busy(neighbours: int, threads: int) -> Iterator[None]:
 
 
 def rates(threads: int) -> dict[str, float]:
-    """Return this machine's rates on this many cores, in operations or bytes per second (see `ours.rates`)."""
+    """Return this machine's rates on `threads` cores, in operations or bytes per second (see `ours.rates`)."""
     worker = Worker("ours", {}, threads)
     try:
         return worker.ask(do="rates", threads=threads)

@@ -3,9 +3,9 @@
     history/PROCESSOR.jsonl   {"run", "date", "commit", "processor", "rates", "row",
                                "sides": {name: [median, least, most seconds]}}
 
-A row has changed if the ranges of our times in its last two runs do not overlap. A range extends from the smallest to
-the largest time over rounds. The clock rate of the machine can also change. To reveal this, `moved` also returns the
-changes of the peers' times and of the machine's rates.
+A row has changed if the ranges of minintk's times in its last two runs do not overlap. A range extends from the
+smallest to the largest time over rounds. A different clock rate of the machine also changes the times. To reveal this,
+`moved` also returns how the peers' times and the machine's rates have changed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Define rows for infinite-width NNGP and NTK kernels of fully connected, convolutional and attention networks.
+"""Define the benchmark rows for NNGP kernels and NTKs of fully connected, convolutional and attention networks.
 
-One peer is neural-tangents, compiled. For fully connected networks and 1000 or more inputs, the other peer is the
+One peer is neural-tangents, compiled by JAX. A second peer, for fully connected networks on 1000 or more inputs, is the
 matrix product that every method needs. JAX's 64-bit flag is set for float64 and not for float32, because with the flag
 neural-tangents computes in float64 even for float32 inputs. Most rows for pooled image kernels in float32 time
 neural-tangents in float64, as XLA's convolution of one channel takes five times as long in float32.
@@ -48,9 +48,9 @@ def random_inputs(n: int, d: int) -> Any:
 
 
 def digits() -> Any:
-    """Return the digits of 8 x 8 pixels, x : (1797, 64) in [0, 1], as an example of real data.
+    """Return the digits data set (8 x 8 pixels), x : (1797, 64) in [0, 1], as an example of real data.
 
-    The smallest angle between two digits is .09.
+    The smallest angle between two digits is .09 radians.
     """
     import minintk as mn
 
@@ -58,7 +58,7 @@ def digits() -> Any:
 
 
 def _ours(kernel: Any, a: Arrays, device: str, corner: int | None = None, executor: Any = None) -> Work:
-    """Return a `Work` for kernel.both(x) or kernel.both(x, z). Its answer has the first `corner` rows and columns."""
+    """Return a `Work` for kernel.both(x) or both(x, z). Its answer contains the first `corner` rows and columns."""
     _, a = moved(a, device)
 
     def run() -> Any:
@@ -84,7 +84,7 @@ def _theirs(kernel: Any, a: Arrays, corner: int | None = None, batch: int | None
 
 
 def ours(a: Arrays, device: str, *, depth: int, activation: str, b_std: float, corner: int | None = None) -> Work:
-    """Return the `Work` that computes analytic.kernel(spec).both(x) for a fully connected network."""
+    """Return the `Work` that computes analytic.kernel(spec).both(x), or both(x, z), for a fully connected network."""
     import analytic as an
     import minintk as mn
 
@@ -112,7 +112,7 @@ def flag(dtype: str) -> dict[str, str]:
 def product(a: Arrays, device: str) -> Work:
     """Return the `Work` that computes x @ z', or x @ y' with a copy y of x if there is no z.
 
-    Without the copy, BLAS would use the symmetry and do half of the work.
+    Without the copy, BLAS would use the symmetry and do only half the work.
     """
     xp, a = moved(a, device)
     x = a["x"]
@@ -127,7 +127,7 @@ def product(a: Arrays, device: str) -> Work:
 
 
 def _inputs(n: int, d: int, m: int, dtype: str) -> Arrays:
-    """Return {"x": (N, d)}, with "z": (M, d) unless m = 0. The inputs are digits if n = 1797, and otherwise random."""
+    """Return {"x": (N, d)}, and "z": (M, d) unless m = 0. The inputs are digits if n = 1797, and otherwise random."""
     x = (digits() if n == 1797 else random_inputs(n + m, d)).astype(dtype)
     return {"x": x[:n], "z": x[n:]} if m else {"x": x}
 
@@ -144,7 +144,7 @@ def _row(
 ) -> Row:  # fmt: skip
     """Return a row for a fully connected network with three hidden layers.
 
-    m : the length of a second batch z, or 0. For GELU and tanh, whose reference is slow, only a corner is compared.
+    m : the number of inputs z, or 0. For GELU and tanh, whose reference is slow, only a corner is compared.
     """
     how: dict[str, Any] = {"depth": 3, "activation": activation, "b_std": b_std}
     how["corner"] = 64 if activation in ("gelu", "tanh") else None
@@ -172,7 +172,7 @@ def _row(
 
 
 def ours_attention(a: Arrays, device: str) -> Work:
-    """Return the `Work` for our kernel of ReLU at each position, softmax attention with four heads, and a mean."""
+    """Return the `Work` for minintk's kernel: pointwise ReLU, four-head softmax attention, global mean pooling."""
     import analytic as an
     import minintk as mn
 
@@ -189,7 +189,7 @@ def neural_tangents_attention(a: Arrays, device: str) -> Work:
 
 
 def sequences(n: int, length: int, d: int) -> Arrays:
-    """Return x : (N, L, d), x ~ N(0, 1)."""
+    """Return {"x": (N, L, d)} with entries drawn from N(0, 1)."""
     return {"x": np.random.default_rng(2).standard_normal((n, length, d))}
 
 
@@ -215,7 +215,7 @@ def _attention_row(n: int, length: int, d: int) -> Row:
 
 @cache
 def random_images(n: int, size: int) -> Any:
-    """Return x : (N, size, size, 3), x ~ N(0, 1)."""
+    """Return x : (N, size, size, 3), drawn from N(0, 1) and rounded to float32."""
     return np.random.default_rng(1).standard_normal((n, size, size, 3)).astype(np.float32)
 
 
@@ -223,7 +223,7 @@ def random_images(n: int, size: int) -> Any:
 def two_processes() -> Executor:
     """Return a pool of two running processes.
 
-    Both processes first sleep in a task, because the pool starts a process only when no other is free.
+    Each process first runs a task that only sleeps, because the pool starts a new process only when none is free.
     """
     workers = ProcessPoolExecutor(2, mp_context=get_context("spawn"))
     list(workers.map(sleep, [0.5, 0.5]))
@@ -235,7 +235,7 @@ def ours_cnn(
 ) -> Work:
     """Return the `Work` that computes analytic.kernel(spec).both(x), in threads or in two processes.
 
-    The measured memory does not include that of the two processes.
+    The measured memory does not include the memory of the two processes.
     """
     import analytic as an
     import analytic.fast.planes
@@ -285,7 +285,7 @@ def _cnn_answer(a: Arrays, *, body: tuple[str, ...], pool: bool) -> Arrays:
 def _cnn_row(n: int, size: int, body: tuple[str, ...], pool: bool, dtype: str, *, peers: Sequence[str] = ()) -> Row:
     """Return a row for the kernel of a CNN on n images of `size` x `size` pixels.
 
-    peers : the ways to run neural-tangents, from "float32", "float64" and "batch" (nt.batch in float64).
+    peers : how to run neural-tangents: any of "float32", "float64" and "batch" (nt.batch in float64).
     """
     how: dict[str, Any] = {"body": body, "pool": pool}
     layers = [name for name in body if name != "mean"]

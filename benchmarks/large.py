@@ -1,10 +1,10 @@
 """Compare `an.solve` with scikit-learn on N = 20,000 examples: `benchmarks/large.py --data DIR [--n N]`.
 
-The NTK of MNIST's first N images is computed once and written to a store. The sides run one after the other, each in a
-separate process that reads the kernel from the store. scikit-learn loads the whole kernel into memory for
+The NTK of MNIST's first N images is computed once and stored on disk. The sides run one after the other, each in a
+separate process that reads the kernel from disk. scikit-learn loads the whole kernel into memory for
 KernelRidge(kernel="precomputed"). The script reports the wall time and the CPU time of reading the kernel and fitting.
-The memory is the largest RssAnon in this time minus RssAnon before it. It excludes file pages, which the system can
-drop. The residual is the largest |y - (K + ridge I) a| / |y| over targets, for coefficients a in float64. Linux only.
+The memory is the peak of RssAnon during this time, minus its value before. It excludes pages backed by files, which the
+system can drop. The residual is the largest |y - (K + ridge I) a| / |y| over targets, computed in float64. Linux only.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KERNEL = an.kernel(mn.Sequential(*[mn.Dense(512, w_std=2**0.5), mn.ReLU()] * 2, 
 def problem(data: str | None, n: int) -> tuple[Any, Any, float]:
     """Return x, y and the ridge, which is a thousandth of the mean of the kernel's diagonal.
 
-    Without the folder `data` of MNIST, the examples are random.
+    Without a folder `data` that contains MNIST, the examples are random.
     """
     if data:
         x, y = mn.datasets.mnist(data, "train", dtype=np.float32).flat()[:n].one_hot(zero_mean=True)
@@ -44,7 +44,7 @@ def problem(data: str | None, n: int) -> tuple[Any, Any, float]:
 
 
 def anonymous() -> float:
-    """Return RssAnon, this process's resident memory in MB, excluding file pages."""
+    """Return RssAnon, this process's resident memory in MB, excluding pages backed by files."""
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon"))
     return int(line.split()[1]) / 1024
 

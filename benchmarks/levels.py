@@ -3,12 +3,12 @@
     python3 make.py python benchmarks/levels.py [--minutes M] [--seed S]
 
 Each run uses a new seed and adds a line to history/verify-mup.jsonl, {"seed", "seconds", "rows": [[law, control,
-measured, verdict], ...]}. A run takes four minutes on one core. Without --minutes, the script only counts the recorded
-runs.
+measured, verdict], ...]}. A run takes about four minutes on one core. Without --minutes, the script only counts the
+recorded runs.
 
-A run raises a false alarm if a row that is not a control fails. If none of N runs raises a false alarm, a run raises
-one with a probability below 1 - .05^(1/N), at 95 % confidence. The script also estimates the false alarms in 100 runs.
-For this, it draws each row from a random recorded run, as if the rows were independent.
+A run raises a false alarm if a row that is not a control fails. If none of N runs raises a false alarm, the probability
+that a run does is below 1 - .05^(1/N), at 95 % confidence. The script also estimates how many of 100 runs would raise
+one, drawing each row from a random recorded run, as if the rows were independent.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def run(seed: int) -> dict[str, Any]:
 
 
 def report(runs: list[dict[str, Any]], seeds: int = 100) -> str:
-    """Return a text with the false alarms of the runs and of resampled runs, and the rows that did not always pass."""
+    """Report the false alarms of the recorded and of resampled runs, and the rows that did not pass in every run."""
     rows = [[tuple(row) for row in one["rows"]] for one in runs]
     failed = np.array([[verdict == "fail" for *_, verdict in one] for one in rows])  # (runs, rows)
     alarms, N = int(failed.any(axis=1).sum()), len(runs)

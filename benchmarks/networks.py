@@ -58,7 +58,7 @@ def resnet(norm: bool, channels: int = 16) -> Net:
 
 
 def weights(net: Net, shape: tuple[int, ...], rng: np.random.Generator, biases: bool) -> dict[str, Any]:
-    """Return W with variance 2 / fan-in and, if `biases`, b with variance .01, in float64.
+    """Draw each layer's W with variance 2 / fan-in and, if `biases`, b with variance .01, in float64.
 
     shape : (H, W, C), the shape of an image.
     """
@@ -113,7 +113,7 @@ def apply(net: Net, w: Arrays, x: Any, ops: Any, path: str = "") -> Any:
 
 
 def spec(net: Net, biases: bool) -> Any:
-    """Return the network as a spec of minintk. b_std is 1 in layers with biases, else 0."""
+    """Return the network as a minintk spec. b_std is 1 in layers with biases, and 0 in all others."""
     import minintk as mn
 
     plain = {"relu": mn.ReLU, "norm": mn.BatchNorm, "mean": mn.GlobalAvgPool, "flatten": mn.Flatten}

@@ -20,7 +20,7 @@ def moved(a: Arrays, device: str) -> tuple[Any, dict[str, Any]]:
 
 
 def finished(arrays: Iterable[Any]) -> None:
-    """Wait until the arrays are computed, by copying an entry of each to the host. Calls on a GPU return earlier."""
+    """Wait until the arrays are computed, by copying an entry of each to the host. GPU calls return before that."""
     from minintk.arrays import to_host
 
     for array in arrays:

@@ -19,7 +19,7 @@ def infinite_kernels(
 ) -> tuple[Array, Array]:
     """Return the NNGP and the NTK of `depth` hidden layers and a linear output (Lee et al. 2019, supplement).
 
-    A layer maps K to w_std^2 T(K) + b_std^2, and Theta to this new K + w_std^2 Theta Tdot(K); T, Tdot: see `DUALS`.
+    Each layer maps K to K' = w_std^2 T(K) + b_std^2 and Theta to K' + w_std^2 Theta Tdot(K); `DUALS` gives T and Tdot.
     """
     x, z, dual = x.astype(np.float64), z.astype(np.float64), DUALS[activation]
     q, r, k = (w_std**2 * product / x.shape[1] + b_std**2 for product in ((x * x).sum(1), (z * z).sum(1), x @ z.T))
@@ -74,7 +74,7 @@ def _gaussian(q: Array, r: Array, k: Array) -> tuple[Array, Array]:
 def _by_quadrature(phi: Callable[[Array], Array], phi_dot: Callable[[Array], Array]) -> Dual:
     """Return phi's dual, integrated by the trapezoidal rule over z and z'. The error is about 1e-11 for analytic phi.
 
-    The integrand depends on u = sqrt(q) z and v = k / sqrt(q) z + sqrt(r - k^2 / q) z'.
+    For standard normal z and z', u = sqrt(q) z and v = k / sqrt(q) z + sqrt(r - k^2 / q) z'.
     """
     z = np.linspace(-7, 7, 57)
     w = np.exp(-(z**2) / 2) / np.exp(-(z**2) / 2).sum()
@@ -122,8 +122,8 @@ DUALS: dict[str, Dual] = {
 def infinite_attention_kernels(x: Array, w_std: float) -> tuple[Array, Array]:
     """Return the NNGP and the NTK of a ReLU layer, softmax attention, a mean over positions and a linear output.
 
-    x : (N, L, d). The ReLU layer acts on each position. The attention weights are the softmax of its kernel K_0(x, x).
-    The formulas are those of Hron et al. 2020 for queries equal to keys and scores divided by the keys' dimension.
+    x : (N, L, d). The ReLU layer acts on each position. The attention weights are the softmax of its NNGP kernel K_0(x,
+    x). The formulas are those of Hron et al. 2020 for queries equal to keys and scores divided by the keys' dimension.
     """
     K = w_std**2 / x.shape[-1] * np.einsum("nic,mjc->nmij", x, x)
     q = np.einsum("nnii->ni", K)
@@ -138,11 +138,11 @@ def infinite_attention_kernels(x: Array, w_std: float) -> tuple[Array, Array]:
 def infinite_cnn_kernels(x: Array, body: Sequence[str], pool: bool, w_std: float, b_std: float) -> tuple[Array, Array]:
     """Return the NNGP and the NTK of a network of 3 x 3 convolutions with zero padding and a linear output.
 
-    body : an activation for each convolution, or "mean" for means over 2 x 2 pixels. pool : True if the output layer
-    acts on the mean over pixels, False if it acts on all pixels. x : (N, H, W, C). See Novak et al. 2019 and Arora et
-    al. 2019.
+    body : the activation of each convolution, with "mean" where means over 2 x 2 pixels are taken. pool : True if the
+    output layer acts on the mean over pixels, False if it acts on all pixels. x : (N, H, W, C). See Novak et al. 2019
+    and Arora et al. 2019.
 
-    `cov` : covariances of all pairs of pixels of two images, (H, W, H, W), if `pool`, else of equal positions, (H, W).
+    `cov` : the covariances of all pairs of pixels, (H, W, H, W), if `pool`, else of pixels at equal positions, (H, W).
     """
     x = x.astype(np.float64)
     N, C = x.shape[0], x.shape[3]
@@ -182,7 +182,7 @@ def _halved(a: Array) -> Array:
 def _mean_3x3(a: Array, joint: bool) -> Array:
     """Average over 3 x 3 windows with zero padding.
 
-    If `joint`, `a` is (H, W, H, W) and both images' windows have the same offset. Otherwise, `a` is (H, W).
+    If `joint`, `a` is (H, W, H, W), and both images use the same offset within a window. Otherwise, `a` is (H, W).
     """
     H, W = a.shape[-2:]
     p = np.pad(a, 1)

@@ -44,7 +44,7 @@ HEAD = ("side", "time", "time / ours", "interval", "of limit", "target", "error"
 def timed(name: str, unit: str, sides: Sequence[Measured], limit: float | None = None, entries: float = 0.0) -> str:
     """Return the section of the report about a row, with a line for each side.
 
-    limit : the least seconds per unit at the machine's rates. entries : the number of kernel entries, over all layers.
+    limit : the minimum seconds per unit at the machine's peak rates. entries : kernel entries, summed over all layers.
     """
     lines, notes = [], []
     words = f"Time for one {unit}."
@@ -106,7 +106,7 @@ def machine(threads: int, device: str, rates: Mapping[str, float] | None = None)
 
 
 def versions(rows: Sequence[tuple[str, str, list[Measured]]]) -> dict[str, str]:
-    """Return {environment: its package versions}, and the version of this Python under "python"."""
+    """Return {environment: its package versions}, with the running Python's version under "python"."""
     found: dict[str, str] = {"python": platform.python_version()}
     for _, _, sides in rows:
         for one in sides:
@@ -116,7 +116,7 @@ def versions(rows: Sequence[tuple[str, str, list[Measured]]]) -> dict[str, str]:
 
 
 def markdown(about: dict[str, Any], found: dict[str, str], sections: Sequence[str], before: str = "") -> str:
-    """Return the report, with the results of this run in the section of its processor.
+    """Return the report, with the results of this run in the section of this processor.
 
     before : the previous report, from which the sections of other processors are kept.
     """

@@ -1,4 +1,4 @@
-"""Collect the rows by name: TIMED contains those that are timed, and ROWS also those whose accuracy is measured."""
+"""Collect the rows by name: TIMED contains the timed rows, and ROWS also the rows that measure accuracy."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@
     python benchmarks/run.py --moved                 the rows that changed in the last run of this processor
 
 The peers' virtual environments are created on the first run. The exit status is 1 if minintk fails or gives a wrong
-answer or, with --moved, if a row became slower, and 2 if no row matches.
+answer, and 2 if no row matches. With --moved, it is 1 if a row became slower.
 """
 
 from __future__ import annotations

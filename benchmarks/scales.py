@@ -1,9 +1,9 @@
-"""Measure the rounding errors of kernels for inputs scaled by 1e-300 to 1e300. The output is kept in scales.md.
+"""Measure the rounding errors of kernels for inputs scaled by 1e-300 to 1e300. The output is stored in scales.md.
 
-For each scale s, the inputs are u, v, 0, s u, -s u, s (u + 1e-6 v) and s v. The network has one hidden layer and no
-biases. The errors of the NNGP and the NTK are the largest |k - k_true| / sqrt(k_true(x, x) k_true(x', x')), where
-mpmath computes k_true. A cell contains "refused" if the kernel raises ValueError. The denominator is at least 1e-38 in
-float32 and 1e-306 in float64, near the smallest numbers with full precision.
+For each scale s, the inputs are u, v, 0, s u, -s u, s (u + 1e-6 v) and s v, with random u and v. The network has one
+hidden layer and no biases. The errors of the NNGP and the NTK are the largest |k - k_true| / sqrt(k_true(x, x)
+k_true(x', x')), with k_true from mpmath. A cell contains "refused" if the kernel raises ValueError. The denominator is
+at least 1e-38 in float32 and 1e-306 in float64, near the smallest normal number.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def rows(scale: float, dtype: Any) -> Any:
 
 
 def cell(phi: mn.spec.Layer, scale: float, dtype: Any) -> str:
-    """Return the errors of the NNGP and the NTK as text, "refused", or "-" if an input is infinite."""
+    """Return the errors of the NNGP and the NTK as text, or "refused", or "-" if an input is infinite."""
     from tests.kit import oracles_kernels
     from tests.kit.oracles_kernels import exact_kernels
 

@@ -1,9 +1,9 @@
-"""Define rows for one network: training, linearised training and the empirical NTK.
+"""Define the benchmark rows for single networks: training, linearised training and the empirical NTK.
 
 The networks are MLPs, LeNet-5, a ResNet and AlexNet. A step is one step of full-batch SGD in float32 with momentum .9
-on the mean cross-entropy. A call takes several steps. The change of the outputs, f_T - f_0, or the kernel is compared
-with the reference. PyTorch's sides use channels-last memory, which is faster here. PyTorch's kernel is J J' with J from
-`vmap` of `jacrev`, and its linearisation uses `jvp` and `vjp`.
+on the mean cross-entropy. Each timed call takes several steps. The change of the outputs, f_T - f_0, or the kernel is
+compared with the reference. PyTorch's sides use channels-last memory, which is faster here. PyTorch's kernel is J J'
+with J from `vmap` of `jacrev`, and its linearisation uses `jvp` and `vjp`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def split(a: Arrays) -> tuple[Any, Any, dict[str, Any]]:
 
 
 def _ours(a: Arrays, net: Net) -> tuple[Any, Any]:
-    """Return the network in minintk and its theta."""
+    """Return the minintk network and its parameters theta."""
     import minintk as mn
 
     x, _, weights = split(a)
@@ -207,7 +207,7 @@ def jax_ntk(a: Arrays, device: str, *, net: Net, method: str, full: bool = False
 
 
 def _reference(a: Arrays, net: Net) -> tuple[Any, Any, dict[str, Any], Callable[[Any, Any], Any]]:
-    """Return (x, y, weights, f) in float64, with f in Autograd's NumPy, to compute the reference."""
+    """Return (x, y, weights, f) in float64, with f in Autograd's NumPy, for computing the reference."""
     import autograd.numpy as anp
 
     x, y, weights = split({name: value.astype(np.float64) for name, value in a.items()})
@@ -268,8 +268,8 @@ def _step(
 ) -> Row:  # fmt: skip
     """Return a row for training steps.
 
-    neighbours : the number of processes that keep the cores busy. If it is positive, both libraries also run on one
-    thread. As a control, minintk then also runs with BLAS's own threads, which spin while they wait.
+    neighbours : the number of processes that keep the cores busy. If it is positive, both libraries are also timed on
+    one thread, and minintk with BLAS's own threads, which spin while they wait, as a control.
     """
     how: dict[str, Any] = {"net": net, "lr": lr, "steps": steps}
     loop = partial(torch_loop, **how)
@@ -312,8 +312,8 @@ def _ntk(
 ) -> Row:  # fmt: skip
     """Return a row for the empirical NTK.
 
-    methods : the number of entries of METHODS to compare with. The methods left out are 30 to 500 times slower than
-    minintk.
+    methods : the number of methods to compare with, from the start of METHODS. The others are 30 to 500 times slower
+    than minintk.
     """
     how: dict[str, Any] = {"net": net, "full": full}
     each = [prod(size) * pixels for _, size, pixels in networks.trace(net, shape)]

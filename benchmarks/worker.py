@@ -1,9 +1,9 @@
 """Run in the process of one side: read requests, one JSON object per line, and reply to each with one line.
 
-- prepare: load the inputs, build the work and do it twice, or once if that takes 10 s or more. The reply contains the
-  first call's time (including compilation), its error, and the peak memory of the last call
+- prepare: load the inputs, build the `Work` and run it twice, or once if that takes 10 s or more. The reply contains
+  the first call's time (including compilation) and error, and the last call's peak memory
 - rates: measure the rates of the machine (`ours.rates`)
-- answer: build the work, do it once and save its answer, for rows that measure accuracy
+- answer: build the `Work`, run it once and save its answer, for rows that measure accuracy
 - turn: make one untimed call (if requested), then timed calls until their times add up to the given seconds
 """
 
@@ -60,7 +60,7 @@ def prepare(request: dict[str, Any]) -> tuple[dict[str, Any], Any]:
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Do the work once and save its answer."""
+    """Run the `Work` once and save its answer."""
     import numpy as np
 
     work = build(request)
@@ -121,12 +121,12 @@ def _status(field: str) -> int | None:
 
 
 def resident() -> int | None:
-    """Return the memory of this process in bytes, or None if the system is not Linux."""
+    """Return the resident memory of this process in bytes, or None if the system is not Linux."""
     return _status("VmRSS")
 
 
 def peak_resident() -> int | None:
-    """Return the peak memory of this process since `reset_peak` in bytes, or None if the system is not Linux."""
+    """Return this process's peak memory since `reset_peak`, in bytes, or None if the system is not Linux."""
     return _status("VmHWM")
 
 

@@ -5,10 +5,10 @@
 The sentences are by Jane Austen and H. G. Wells.  Each word is represented by a random vector, and sentences are padded
 with zeros to 20 words.  The network consists of a convolution over three words, ReLU, softmax attention with 4 heads
 and scale 1/(key size), ReLU, the mean over words, and a dense layer.  Attention and the mean skip positions at which
-all features are 0.  The NNGP kernel predicts by the posterior mean of a Gaussian process with noisy observations.  The
-NTK predicts the outputs of the infinitely wide network, trained as the finite networks are (Hron et al. 2020).  The
-script prints test accuracies with 95 % intervals.  It also prints the distance between the networks' mean output and
-the NTK's prediction, and the standard error of this mean, both relative to the prediction's norm.
+all features are 0.  With the NNGP kernel, the prediction is the posterior mean of a Gaussian process with noisy
+observations.  The NTK predicts the mean output of infinitely wide networks, trained as the finite networks are (Hron et
+al. 2020).  The script prints test accuracies with 95 % intervals.  It also prints the distance between the networks'
+mean output and the NTK's prediction, and the standard error of this mean, both relative to the prediction's norm.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ import minintk as mn
 
 
 def gradient_error(seed: int = 0) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return the steps h, and for each h the median relative error of the central difference against <grad L, v>."""
+    """Return the step sizes h and, for each h, the median relative error of the central difference."""
     rng = np.random.default_rng(seed)
     x, y = mn.datasets.digits().subset(32, rng).one_hot()
     net = mn.Network(SPEC, x.shape[1:])

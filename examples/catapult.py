@@ -6,7 +6,7 @@ lambda_0 is the initial sharpness, the largest eigenvalue of the loss's Hessian.
 of width 512 learns the parity of 20 digits.  At rates below 2 / lambda_0 the loss falls.  Between 2 / lambda_0 and 4 /
 lambda_0 the loss grows until the weights have shrunk enough to reduce the sharpness below 2 / lr, and then falls.
 Above 4 / lambda_0 training diverges (Lewkowycz et al. 2020).  If the sharpness does not depend on the width n, networks
-of all widths can be trained at the same rates.  The sharpness of tanh networks with two hidden layers grows as n^b,
+of all widths can be trained at the same rates.  The sharpness of tanh networks with two hidden layers scales as n^b,
 where b is 0 in muP and in the NTK parametrization, and at most 1 in the standard parametrization.
 """
 
@@ -58,7 +58,7 @@ def by_width(name: str, width: int, seeds: int) -> dict[str, Any]:
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 8) -> dict[str, float]:
-    """Return each rate's smallest ratio of peak loss to first loss, share of converged runs and largest lr x sharpness.
+    """Return, for each rate, the least peak / first loss, the share of converged runs and the largest lr x sharpness.
 
     Also return the exponents b in sharpness ~ width^b. Entries that end in "±" are half-widths of 95 % intervals.
     """

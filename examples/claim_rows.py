@@ -19,9 +19,9 @@ class Row:
     """A row of a table that compares a paper's claims with our results.
 
     of : the source of the variation that ± covers: "seeds", "images", "both", or "" if there is no interval.
-    size : a description of data and networks.
+    size : a description of the data and networks.
     agrees : the result of testing the paper's claim on our numbers, or None if the paper makes no claim ("-").
-    why : the tested cause of a difference from the paper, including the measured number, or "open".
+    why : the cause of a difference from the paper, with the number measured to test it, or "open" if it is unknown.
     """
 
     claim: str
@@ -39,7 +39,7 @@ class Row:
             raise TypeError(f"Row(agrees=...) expects a claim, such as near(...) or at_most(...), got {self.agrees!r}")
 
     def kept(self) -> dict[str, Any]:
-        """Return the row as a dictionary with the verdict, the rule and "more" (None unless the claim is undecided)."""
+        """Return the row as a dictionary, with the verdict, its rule and, if undecided, `Claim.more` as "more"."""
         tested = self.agrees or Claim("", ((1.0, 1.0),))
         more = None if tested.agrees is not None or isnan(tested.more) else float(f"{tested.more:.3g}")
         verdict = {True: "agrees", False: "differs", None: "undecided"}[tested.agrees] if tested.rule else ""
@@ -47,9 +47,9 @@ class Row:
 
 
 def finish(s: Setting, found: Found, rows: Sequence[Row], draw: Callable[[Any], None]) -> Found:
-    """Return `found` with rows and settings. If `s.out` is a folder, also write KEY.json and KEY.png (KEY is `s.key`).
+    """Return `found`, rows and settings. If `s.out` is a folder, also write KEY.json and KEY.png (KEY is `s.key`).
 
-    draw : a function that draws the figure with Matplotlib's pyplot, its argument.
+    draw : a function that takes Matplotlib's pyplot module and draws the figure.
     """
     found = found | {"data": s.data, "scale": s.scale, "table": [row.kept() for row in rows]}
     found |= {"sizes": dict(s.sizes), "papers": dict(s.papers), "factors": s.factors, "first seed": s.first_seed}

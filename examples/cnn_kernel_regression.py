@@ -40,7 +40,7 @@ def data(name: str, folder: str | None, train: int, test: int, seed: int) -> tup
 
 
 def regression(kernel: an.Kernel, train: mn.datasets.Dataset, test: mn.datasets.Dataset) -> dict[str, float]:
-    """Return both kernels' test accuracies and mean squared test errors, and the seconds that the kernels take."""
+    """Return both kernels' test accuracies and mean squared test errors, and the time for the kernels in seconds."""
     x, x_test = (part.x.astype(np.float32) for part in (train, test))
     y = np.eye(10)[train.labels] - 0.1
     start = time.perf_counter()
@@ -57,7 +57,7 @@ def main(
     out: str | None = None, which: str = "digits", folder: str | None = None, sizes: tuple[int, ...] = (50, 100, 300),
     test: int = 300, depth: int = 3, ends: tuple[str, ...] = ("flatten", "pool"), seed: int = 0,
 ) -> dict[str, float]:  # fmt: skip
-    """Return the results of `regression` for each end and number of images; plot the accuracies to `out` if given."""
+    """Return the results of `regression` for all endings and numbers of images; plot accuracies to `out` if given."""
     layers: dict[str, mn.spec.Layer] = {"flatten": mn.Flatten(), "pool": mn.GlobalAvgPool()}
     train_set, test_set = data(which, folder, max(sizes), test, seed)
     print(f"{which}, depth {depth}, {test} test images\n   end  train   NNGP    NTK  seconds")

@@ -19,8 +19,8 @@
 Every run of `work` is recorded in the folder NAME.runs inside --out.  After an interruption, the next call resumes from
 these records.  If all runs are recorded, the call only evaluates and plots them.  On the CPU, runs are spread over the
 cores, with one process and one BLAS thread per core.  The result of `work` must depend only on its arguments, which are
-numbers or strings.  Pass constant arguments to `s.sweep` as keywords.  A run that diverges is also recorded, and its
-entries in the table of runs are NaN.
+numbers, strings or tuples of these.  Pass constant arguments to `s.sweep` as keywords.  A run that diverges is also
+recorded, and its entries in the table of runs are NaN.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     python3 make.py python examples/coordinate_check.py [--out FILE.png]
 
 Networks with three hidden tanh layers learn digits for three steps of gradient descent.  In spectral muP and in the
-mean-field parametrization, features change by an amount of order one at every width.  As the width grows, this change
-vanishes in the NTK parametrization and diverges in the standard parametrization.  The check also finds a planted error:
-the initial weights of the second layer are multiplied by (n / 64)^(1/4).
+mean-field parametrization, features change by an amount of order one at every width.  As the width grows, the change of
+features vanishes in the NTK parametrization, and the change of outputs diverges in the standard parametrization.  The
+check also finds a planted error: the initial weights of the second layer are multiplied by (n / 64)^(1/4).
 """
 
 from __future__ import annotations

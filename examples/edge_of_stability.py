@@ -59,7 +59,7 @@ def main(out: str | None = None, n: int = 200, width: int = 64, steps: int = 400
 
 
 def draw(out: str, runs: dict[float, tuple[float, Host]]) -> None:
-    """Plot each run's sharpness and loss against the steps, and the lines 2 / lr of all but the slow run."""
+    """Plot each run's sharpness and loss against the steps, and the lines 2 / lr of all runs except the slow one."""
     import matplotlib.pyplot as plt
 
     from analytic.verify.figures import MARKERS

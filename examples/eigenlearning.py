@@ -2,11 +2,11 @@
 
     python3 make.py python examples/eigenlearning.py [--out FILE.png]
 
-On the cube {-1, 1}^10 the eigenfunctions of the tangent kernel are products of l coordinates (`analytic.cube_modes`).
-`analytic.eigenlearning` predicts the learnability of each level l and the test error.  Both are measured by regression
-on random points of the cube.  The test error is also predicted and measured on digits.  The theory assumes a
-continuum of inputs, so the training sets contain at most a quarter of the cube's points.  For ReLU networks on the
-sphere in d dimensions, eigenvalues fall as l^-d for the NTK and l^-(d+2) for the NNGP kernel (Bietti and Mairal 2019).
+On the cube {-1, 1}^10 the eigenfunctions of the tangent kernel are products of coordinates, with l factors at level l
+(`analytic.cube_modes`).  `analytic.eigenlearning` predicts the learnability of each level and the test error.  Both are
+measured by regression on random points.  The test error is also predicted and measured on digits.  The theory assumes a
+continuum of inputs, so the training sets contain at most a quarter of the points.  For ReLU networks on the sphere in d
+dimensions, eigenvalues fall as l^-d for the NTK and l^-(d+2) for the NNGP kernel (Bietti and Mairal 2019).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def spec(hidden: int = 3, bias: float = 0.1) -> mn.Sequential:
 def measured(kernel: mn.Array, modes: Host, sizes: tuple[int, ...], draws: int, noise: float) -> tuple[Host, Host]:
     """Run regression on random points; return learnabilities (sizes, draws, levels) and test errors (sizes, draws).
 
-    Each learnability is measured with one mode as the target, and each error with the noisy sum of all modes.
+    Each learnability is measured with one mode as the target, and each error with the sum of these modes plus noise.
     """
     rng, learned, errors = np.random.default_rng(0), [], []
     for n in sizes:

@@ -5,9 +5,9 @@
 The task is to separate the first class from all others with a single output.  SGD trains LeNet with weight decay, and
 its linearisation with decay towards theta_0.  The Gram matrix J J' gives the linearisation's minimum-norm least-squares
 solution.  If J has rank N, this solution fits all N images.  In the paper, however, this solution is less accurate than
-SGD at width 1 (97.8 % against 99.61 %), and much less accurate on shifted digits.  SGD therefore regularises, and a
-ridge should give the exact solution SGD's accuracy.  Gradient flow stopped at SGD's time, t = 2 lr steps /
-(1 - momentum), should have the same effect, because it also suppresses the directions with small eigenvalues of J J'.
+SGD at width 1 (97.8 % against 99.61 %), and much less accurate on shifted digits.  SGD therefore regularises, and with
+a suitable ridge the exact solution should be as accurate.  Gradient flow stopped at SGD's time, t = 2 lr steps / (1 -
+momentum), should have the same effect, because it too suppresses directions with small eigenvalues of J J'.
 
 At width 1 the paper's network has P = 60,941 weights for N = 60,000 equations.  With 867 digits or 1,960 images of
 MNIST, a small LeNet has the paper's ratios P / N = 1.016, 3.9 and 24 at widths 1, 2 and 5.  At this size the script can

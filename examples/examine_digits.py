@@ -32,7 +32,7 @@ def networks(width: int) -> dict[str, mn.Network]:
 
 
 def main(out: str | None = None, width: int = 256, n: int = 100, widths: bool = True) -> dict[str, Any]:
-    """Print the reports, plot the gaps, and return {name: {"regime", "findings", "gap", "kernel"}}."""
+    """Print the reports, plot the linearisation gaps, and return {name: {"regime", "findings", "gap", "kernel"}}."""
     x, y = mn.datasets.digits().subset(n, np.random.default_rng(0)).one_hot()
     reports = {
         name: mn.examine(net, net.init(np.random.default_rng(1)), x, y, widths=widths)

@@ -2,10 +2,10 @@
 
     python3 make.py python examples/feature_learning_in_a_cnn.py [--out DIR] [--data DIR] [--scale small|evening|paper]
 
-The model is alpha (f - f_0), where f has four convolutions with ReLU, the mean over pixels and a dense layer.  The
-model learns the parity of digits in the feature regime, s = sqrt(h) alpha = .1 with h channels, and in the lazy regime,
-s = 100.  The paper claims that lazy networks make more errors at every h.  Averages of lazy networks should make 1.7
-times as many errors as averages of feature-learning networks, and averaging should reduce the errors in both regimes.
+The model is alpha (f - f_0), where f consists of four convolutions with ReLU, a mean over pixels and a dense layer.  It
+learns the parity of digits in the feature regime, s = sqrt(h) alpha = .1 with h channels, and in the lazy regime, s =
+100.  The paper claims that lazy networks make more errors at every h.  Averages of lazy networks should make 1.7 times
+as many errors as averages of feature-learning networks, and averaging should reduce the errors in both regimes.
 
 As in the paper, training is a momentum flow with tau = 10.  The batch size b changes with the step dt so that the
 temperature dt/b (1 - (b - 1)/(N - 1)) is constant, where N is the number of training images.  The paper does not state

@@ -4,8 +4,8 @@
 
 At every width, the mean of the tangent kernel hatTheta(x, x) is the analytic Theta(x, x).  The variance of hatTheta is
 also known (`analytic.finite_width`).  For one hidden layer of width n, n Var / Theta^2 = 3.  For deep networks Var /
-Theta^2 grows as e^(5 depth / width) (Hanin and Nica 2020).  Each point is a mean over many networks, with a z-score
-against theory.  The measured relative variance is the mean of (hatTheta / Theta - 1)^2, with its standard error.
+Theta^2 grows as e^(5 depth / width) (Hanin and Nica 2020).  The script compares means over many networks with the
+theory by z-scores.  The measured relative variance is the mean of (hatTheta / Theta - 1)^2, with its standard error.
 """
 
 from __future__ import annotations

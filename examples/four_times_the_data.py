@@ -3,9 +3,9 @@
     python3 make.py python examples/four_times_the_data.py [--data mnist] [--out FILE.png]
 
 `analytic.predict_loss` uses n images to predict the test loss for 4n images.  Regression with the same kernel learns
-parity from 4n other images at four ridges, and is tested on a third set of images.  The losses of the 12 cells (n,
-ridge) are means over draws.  The control assumes that more data do not help, and uses the predicted loss for n images
-at the same ridge.  Networks of width 512 are trained with weight decay on two draws of each cell.
+parity from 4n other images at four ridges, and is tested on a third set of images.  In each of the 12 cells (n, ridge),
+the losses are averaged over draws.  The control assumes that more data do not help, and uses the predicted loss for n
+images at the same ridge.  Networks of width 512 are trained with weight decay on two draws of each cell.
 """
 
 from __future__ import annotations

@@ -4,12 +4,12 @@
 
 The script trains a network, freezes its final tangent kernel, and trains with this kernel in function space, from f =
 0.  The paper claims that the frozen final kernel performs like the network.  The frozen initial kernel gives the
-outputs of the lazy network, which differ from the outputs in the feature regime.  Only a task on which features help
-can distinguish the two kernels.  On 200 of the 8 x 8 digits the accuracies of the network and of the frozen initial
-kernel differ by .04 +- .98 points, so these digits cannot test the claim.  We use y = sign(x_1 x_2) of ten normal
-inputs: only two directions matter, and no linear function of the inputs predicts y.  With --data, the script also uses
-images of MNIST. The paper uses residual networks on CIFAR-10 at alpha = 1.  Our networks are fully connected.  We train
-them at alpha = 1, in the feature regime and in the lazy regime.
+outputs of the lazy network, which differ from the outputs in the feature regime.  Only a task on which feature learning
+helps can distinguish the two kernels.  On 200 of the 8 x 8 digits the accuracies of the network and of the frozen
+initial kernel differ by .04 +- .98 points, so these digits cannot test the claim.  We use y = sign(x_1 x_2) of ten
+normal inputs: only two directions matter, and no linear function of the inputs predicts y.  With --data, the script
+also uses images of MNIST. The paper uses residual networks on CIFAR-10 at alpha = 1.  Our networks are fully connected.
+We train them in the feature regime, at alpha = 1, and in the lazy regime.
 """
 
 from __future__ import annotations

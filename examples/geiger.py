@@ -1,9 +1,9 @@
 """Define the tasks, networks, gradient flows and exponent fits that the scripts on Geiger et al. 2020 share.
 
-The model is alpha (f(theta) - f(theta_0)) for a network f of width h.  The loss is the mean hinge loss / alpha^2.  The
-parameter s = sqrt(h) alpha separates feature learning (s << 1) from lazy learning (s >> 1).  Training is a momentum
-flow with tau = t/1000.  Training ends when every network's loss is exactly zero, or when the outputs have reached a
-given size.
+The model is alpha (f(theta) - f(theta_0)) for a network f of width h.  The loss is the mean hinge loss divided by
+alpha^2.  The parameter s = sqrt(h) alpha separates feature learning (s << 1) from lazy learning (s >> 1).  Training is
+a momentum flow with tau = t/1000.  Training ends when every network's loss is exactly zero, or when the outputs have
+reached a given size.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def trained(
 ) -> tuple[mn.Centred, Any]:
     """Train by momentum flow, and return the model and the final theta (E, P).
 
-    Raise FloatingPointError if the flow has not ended at its last time, 1e7 by default.
+    Raise FloatingPointError if the flow has not ended by its last time, 1e7 by default.
     """
     *_, end = flowing(net, theta0, s, x, y, **how)
     if not end.ended:

@@ -40,10 +40,10 @@ def interval(values: Any) -> Measured:
 def tested(score: Any) -> Measured:
     """Return the mean of a score (E, M) over seeds and test examples, with an interval that covers both sources.
 
-    The half-width is the root sum of squares of the half-widths of two Student t intervals.  The first interval
-    is over seeds, for means over examples.  The second interval is over examples, for means over seeds.  Their degrees
-    of freedom are combined by the formula of Welch and Satterthwaite.  With a single seed the interval covers only the
-    choice of examples ("images"), not other networks.
+    The half-width is the root sum of squares of the half-widths of two Student t intervals.  The first interval is
+    computed from each seed's mean over examples.  The second interval is computed from each example's mean over seeds.
+    Their degrees of freedom are combined using the Welch-Satterthwaite formula.  With a single seed the interval covers
+    only the choice of examples ("images"), not the variation between networks.
     """
     score = np.asarray(score, dtype=float)
     over_seeds, over_images = interval(score.mean(1)), interval(score.mean(0))

@@ -4,13 +4,13 @@
 
 The script runs gradient descent on a LeNet that is linearised again every K steps (Iterative linearised training, 2022,
 algorithm 1, figures 1 and 2).  With K = 1 the network itself is trained, and with K = infinity features are never
-learned.  Training uses full batches, with softmax and cross-entropy outside the linearisation.  At a low rate, training
-with finite K reaches the accuracy of K = 1.  Each new linearisation at first lowers the accuracy, because the weights
-were trained with the old features.  At higher rates, training with K = 1 or K = infinity converges, but training with a
-finite K > 1 diverges.  The module windows.py derives the plotted bounds.
+learned.  Training uses full batches.  Softmax and cross-entropy are not linearised.  According to the paper, training
+with finite K reaches the accuracy of K = 1 at a low rate.  A new linearisation can lower the accuracy at first, because
+the weights were trained with the old features.  At higher rates, training with K = 1 or K = infinity converges, but
+training with a finite K > 1 diverges.  The module windows.py derives the plotted bounds.
 
 Rates refer to a mean loss.  If the paper's loss is a sum over 50,000 images, its rates 1e-4 and 1e-5 are 5 and .5 here.
-Runs last for a time t = lr x steps, but at least 3 K steps or, with K = infinity, 15,000 steps.  The sizes "small" and
+A run lasts for a time t = lr x steps, and for at least 3 K steps (15,000 if K = infinity).  The sizes "small" and
 "evening" use 60 images and 6 channels instead of all images and 50 channels, so that J J' can be stored for a window.
 """
 

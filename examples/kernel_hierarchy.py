@@ -10,7 +10,7 @@ widths give local exponents, with 95 % intervals over seeds.
 
 For ReLU, O3 and O4 are derivatives of a single linear piece of the network.  Training moves the pre-activations of
 about sqrt(n) units across 0, and each of these units changes the kernel by a term of order 1/n with random sign.  The
-sum of these terms is of order n^(-3/4), which no derivative at theta_0 contains.
+sum of these terms is of order n^(-3/4).  The derivatives at theta_0 do not capture it.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def main(out: str | None = None, widths: tuple[int, ...] = (64, 128, 256), seeds
 
 
 def draw(out: str, measured: dict[str, Any]) -> None:
-    """Plot each hierarchy's error of the kernel against width, with a panel for each activation."""
+    """Plot the error of each hierarchy's kernel against the width, with a panel for each activation."""
     import matplotlib.pyplot as plt
 
     from analytic.verify.figures import MARKERS

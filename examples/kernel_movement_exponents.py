@@ -5,9 +5,9 @@
 The feature regime is s = sqrt(h) alpha << 1 at width h.  In theory, the layers of a network with L hidden layers then
 grow by a factor of s^(-1/(L+1)) until the outputs are of order one.  The kernel is of degree 2 L in the weights of all
 layers and therefore grows by a factor of s^(-2/(1+1/L)).  Training ends later, when the last example has a margin of 1.
-By then the other margins exceed 1, and a smaller s gives larger outputs.  We therefore measure the changes of kernel
-and weights twice: when the rms of the outputs alpha (f - f_0) is 1, and when the hinge loss is zero, as in the paper.
-The theory applies at the first of these times.  Measured exponents approach the theory's exponents slowly, because the
+By then the other margins exceed 1, and the outputs are larger for smaller s.  We therefore measure the changes of
+kernel and weights twice: when the rms of the outputs alpha (f - f_0) is 1, and when the hinge loss is zero, as in the
+paper.  The theory applies at the first of these times.  Measured exponents approach the theory's slowly, because the
 initial weights are not yet negligible.  We fit one exponent per seed at s <= 1e-5, a bound chosen beforehand.
 
 The theory assumes that all layers grow equally.  The gains, which are the largest singular values of the layers'

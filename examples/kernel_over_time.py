@@ -4,9 +4,9 @@
 
 The model alpha (f - f_0), where f has two hidden layers of width h, learns the parity of digits by a momentum flow
 until every digit has a margin of 1.  At s = sqrt(h) alpha = 100 the kernel, its eigenvectors and its alignment with the
-labels stay fixed.  At s = .1 the weights must grow to fit the labels.  The kernel rotates towards the labels until most
-digits are learned, and then away from the labels.  While it rotates away, the kernel's effective rank grows, and the
-first layer dominates the kernel's trace.
+labels hardly change.  At s = .1 the weights must grow to fit the labels.  The kernel rotates towards the labels until
+most digits are learned, and then away from the labels.  While it rotates away, the kernel's effective rank grows, and
+the first layer dominates the kernel's trace.
 """
 
 from __future__ import annotations

@@ -8,11 +8,11 @@ mean-field scaling divides outputs by another sqrt(n) and leaves the lazy regime
 The first measure is kappa = |f - y| |D^2 f| / |D f|^2 at initialisation, computed in Taylor mode
 (`minintk.diagnostics.kappa`).  This measure falls as n^(-1/2) in the NTK scaling and is constant in the mean-field
 scaling.  |D^2 f| is an operator norm.  With two layers D^2 f has a block for every neuron, so its norm is the largest
-of n independent values.  It grows slowly with n, and adds about .1 to the exponents -1/2 and 0 at these widths.
+of n independent values.  This maximum grows slowly with n, which raises the exponents by about .1 at these widths.
 
-The second measure is the kernel's movement until the loss is a tenth of its initial value.  kappa bounds the
-first-order part of this movement, which averages out over many neurons with random signs.  The movement therefore falls
-as 1/n in the NTK scaling and is constant in the mean-field scaling.
+The second measure is the kernel's movement until the loss is a tenth of its initial value.  kappa estimates the size of
+its first-order part, whose terms have random signs and average out over many neurons.  The movement therefore falls as
+1/n in the NTK scaling and is constant in the mean-field scaling.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def outputs(
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Train a network for each seed, and return its outputs f (M,) on the test set.
 
-    The value s = 0 selects the limit s = infinity, i.e. the flow with the frozen initial kernel.
+    The value s = 0 selects the limit s = infinity, which is the flow with the frozen initial kernel.
     """
     (x, y), (x_test, _) = (placed(*part) for part in task(data, n_train, n_test))
     net = network(width, depth)
@@ -58,7 +58,7 @@ def outputs(
 
 
 def crossing(scales: tuple[float, ...], error: Any) -> float:
-    """Return the s at which the error is halfway between its first and last entries.
+    """Return the s at which the error is halfway between the first and last entries of `error`.
 
     error : (K + 1,) for K scales; the last entry is the error in the lazy limit.
     """

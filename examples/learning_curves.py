@@ -1,11 +1,11 @@
-"""Predict how the test loss depends on steps, parameters and examples from a spectrum (`analytic.learning_curve`).
+"""Predict from a spectrum how the test loss depends on steps, parameters and examples (`analytic.learning_curve`).
 
     python3 make.py python examples/learning_curves.py [--out FILE.png]
 
 Random-feature models with n parameters learn a power-law target from N = 4n noisy examples.  The figure shows the
 models' mean test loss and the predicted loss at four of eight widths and at eight times.  The relative difference
 between these two losses falls as 1/n.  On digits, the spectrum of the tangent kernel on all images predicts the test
-loss of gradient flow on a subset.  The last panel shows the relative difference of this loss from theory.
+loss of gradient flow on a subset.  The last panel shows the relative difference between this loss and its prediction.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WIDTHS, TIMES, NOISE = (4, 8, 16, 32, 64, 128, 256, 512), np.geomspace(0.3, 1000
 def losses(lam: Host, v2: Host, n: int, rng: np.random.Generator) -> Host:
     """Return the test loss at TIMES, (T,), of one random-feature model on N = 4n examples.
 
-    v is the target, with squared coefficients v2. The loss is averaged over the signs of v and over the noise.
+    The target v has the squared coefficients v2. The loss is averaged over the signs of v and over the noise.
     """
     features, z = np.sqrt(lam / n)[:, None] * rng.standard_normal((len(lam), n)), rng.standard_normal((4 * n, len(lam)))
     x = z @ features
@@ -58,7 +58,7 @@ def digits(sizes: tuple[int, ...], draws: int = 20) -> Host:
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, work: int = 16384) -> dict[str, float]:
-    """Return the theory's largest relative errors, and how the errors scale with width and the loss with the budget."""
+    """Return the theory's largest relative errors and the exponents of the error in width and of the loss in budget."""
     k, rng, apart, theory, late = np.arange(1, 1001.0), np.random.default_rng(1), [], [], []
     for n in widths:
         curve = an.learning_curve(an.Modes(k**-1.5, k**0), k**-1.8, width=n, examples=4 * n, noise=NOISE)

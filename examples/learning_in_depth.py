@@ -34,7 +34,7 @@ class WidthAlone(mn.SpectralMuP):
 
 
 class StartAlone(WidthAlone):
-    """A variant that scales only the initial weights of each branch's last layer by 1/sqrt(L), as `w_std` could."""
+    """A variant whose only scale for depth is 1/sqrt(L) for the initial weights of each branch's last layer."""
 
     def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> Row:
         end, _ = role.depth

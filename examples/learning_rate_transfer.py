@@ -3,9 +3,9 @@
     python3 make.py python examples/learning_rate_transfer.py [--out FILE.png]
 
 Multilayer perceptrons and convolutional networks learn digits by gradient descent and by Adam at a range of rates.  In
-spectral muP the best rate is the same from the narrowest to the widest network.  In the standard parametrization the
-best rate falls by up to a factor of two whenever the width doubles.  The script reproduces figure 1 of Yang et al. 2022
-with small networks.
+spectral muP the best rate varies by less than a factor of two from the narrowest to the widest network.  In the
+standard parametrization the best rate falls by up to a factor of two whenever the width doubles.  The script reproduces
+figure 1 of Yang et al. 2022 with small networks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main(
 ) -> dict[str, float]:
     """Return the shift and the spread of the best rate for each parametrization, optimiser and network.
 
-    The shift is log2 of the factor by which doubling the width changes this rate. The spread is its max / min.
+    The shift is log2 of the factor by which doubling the width changes this rate. The spread is the rate's max / min.
     """
     digits = mn.datasets.digits(dtype=np.float32).images().subset(N, np.random.default_rng(0))
     x, y = digits.one_hot()

@@ -4,9 +4,9 @@
 
 The network has three 3 x 3 convolutions with tanh, average pooling over the image and a dense layer, with sigma_w^2 = 2
 and sigma_b^2 = .1.  Training uses momentum .9 and eta = .1.  The task is to distinguish horses from aeroplanes in
-CIFAR-10, or even from odd numbers in the packaged digits.  With one output, eta is the lr of `mn.mse`.  The
-linearisation is not trained.  Its outputs after any number of steps have a closed form, which
-`an.gradient_descent(momentum=)` computes from the network's initial tangent kernel.
+CIFAR-10, or even from odd digits in the packaged set.  With one output, eta is the lr of `mn.mse`.  The linearisation
+is not trained.  Its outputs after any number of steps have a closed form, which `an.gradient_descent(momentum=)`
+computes from the network's initial tangent kernel.
 
 The control applies the same closed form to the kernel of a network with other random weights.
 """
@@ -41,7 +41,7 @@ def network(channels: int, shape: tuple[int, ...]) -> mn.Network:
 
 
 def work(data: str, channels: int, n: int, steps: int, seed: int) -> dict[str, Any]:
-    """Return test outputs and losses of network and linearisation at `marks(steps)`, and distances of the outputs."""
+    """Return test outputs and losses of both models after the steps `marks(steps)`, and distances of the outputs."""
     side = {"digits": (8, 8, 1), "mnist": (28, 28, 1), "cifar10": (32, 32, 3)}[data]
     x, y, x_test, y_test = (a.astype(np.float32) for a in problem(data, "binary", n, n))
     x, x_test = x.reshape(-1, *side), x_test.reshape(-1, *side)

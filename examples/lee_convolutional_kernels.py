@@ -4,9 +4,9 @@
 
 The untrained networks have two 3 x 3 convolutions with ReLU, then Flatten or GlobalAvgPool, and a dense layer.  For
 networks with n channels we measure the error |mean of M kernels - Theta| / |Theta| of the NTK and of the NNGP kernel,
-where Theta is analytic.  By the law of large numbers over channels and networks, the error falls as (n M)^(-1/2).  With
-Flatten, the kernel uses only pairs of pixels at equal positions.  With pooling, it averages over all pairs (Novak et
-al. 2019; Arora et al. 2019).  The control uses the analytic kernel for the other ending.
+where Theta is the analytic kernel.  By the law of large numbers over channels and networks, the error falls as (n
+M)^(-1/2).  With Flatten, the kernel uses only pairs of pixels at equal positions.  With pooling, it averages over all
+pairs (Novak et al. 2019; Arora et al. 2019).  The control uses the analytic kernel for the other ending.
 """
 
 from __future__ import annotations

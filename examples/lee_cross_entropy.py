@@ -4,12 +4,12 @@
 
 Networks with two hidden ReLU layers, sigma_w^2 = 2 and sigma_b^2 = .1, classify the ten digits.  The networks are
 trained on batches of 64 with momentum .9 and eta = 1, which is lr = .1 for `mn.softmax_cross_entropy` (see
-`lee_training.py`).  Network and linearisation share their initial weights and batches.
+`lee_training.py`).  The network and its linearisation share their initial weights and batches.
 
-A squared loss pulls the training outputs of both models to the same targets, so their difference vanishes.  With
-cross-entropy the logits of a separated class grow without bound, and so does the difference between the models' logits.
-A network that deviates early is therefore far from its linearisation at the end, as in the paper's figure S4.  We
-measure this difference early and at the end of training, at several widths.
+A squared loss pulls both models' training outputs to the same targets, so the difference between these outputs
+vanishes.  With cross-entropy the logits of a separated class grow without bound, and so does the difference between the
+models' logits.  A network that deviates early is therefore far from its linearisation at the end, as in the paper's
+figure S4.  We measure this difference early and at the end of training, at several widths.
 """
 
 from __future__ import annotations

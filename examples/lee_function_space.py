@@ -11,10 +11,10 @@ to an error that decreases with width:
     cross-entropy               the differential equation f' = -Theta (softmax(f) - y) / N, at time lr steps
     cross-entropy in batches    descent on the coefficients a in f = f_0 + Theta a, `mn.kernel_descent`
 
-We compare training with each prediction on test points, for the network's own kernel and for the infinitely wide
-network's kernel.  At fixed tau, 1 - m falls as lr^(1/2), and so does the distance between discrete steps and the flow.
-Without momentum this distance falls as lr.  The control is gradient descent in closed form at the rate lr / (1 - m),
-which is the effective rate of momentum late in training.
+We compare training with these predictions on test points.  The first and the third are also computed from the kernel of
+the infinitely wide network.  At fixed tau, 1 - m falls as lr^(1/2), and so does the distance between discrete steps and
+the flow.  Without momentum this distance falls as lr.  The control is gradient descent in closed form at the rate lr /
+(1 - m), which is the effective rate of momentum late in training.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     python3 make.py python examples/lee_monte_carlo.py [--out DIR] [--data DIR]
 
 The untrained networks have three hidden ReLU layers of width n.  We measure the error |mean of M kernels - Theta| /
-|Theta| of the NTK and of the NNGP kernel, where Theta is analytic.  By the law of large numbers over n units and M
-networks, the error falls as (n M)^(-1/2).  The diagonals of ReLU kernels without bias terms have the analytic mean at
-any width.  The means of other entries deviate by O(1/n) for any M, so the error falls more slowly with M at small n.
+|Theta| of the NTK and NNGP kernels, where Theta is the analytic one.  By the law of large numbers over n units and M
+networks, the error falls as (n M)^(-1/2).  The diagonals of ReLU kernels without biases have the analytic mean at any
+width.  The means of other entries deviate by O(1/n) for any M, so the error falls more slowly with M at small n.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def main(
     s: Setting, widths: tuple[int, ...], seeds: int, steps: int, n_train: int, eta: float = 1.0,
     cases: tuple[str, ...] = tuple(CASES),
 ) -> Found:  # fmt: skip
-    """Return the exponents of the maxima over time, fitted to the wider half of the widths, with 95 % intervals.
+    """Return the exponents of the maxima over time, fitted to the upper half of the widths, with 95 % intervals.
 
     Plot the maxima against width.
     """

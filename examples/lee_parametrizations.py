@@ -73,7 +73,7 @@ def work(data: str, n_train: int, steps: int, width: int, way: str, seed: tuple[
 
 
 def main(s: Setting, width: int, seeds: int, n_train: int, steps: int) -> Found:
-    """Return the test losses, measured and predicted, and the test errors of all four ways, and two eigenvalue ratios.
+    """Return the measured and predicted test losses and the test errors of all four ways, and two eigenvalue ratios.
 
     Plot the losses against steps.
     """

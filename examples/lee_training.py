@@ -101,7 +101,7 @@ def side_by_side(
 
 
 class Frozen:
-    """A network with two hidden layers in float64, its initial kernel on `n` training images, and kernel predictions.
+    """A float64 network with two hidden layers, its initial kernel on `n` training images and predictions from kernels.
 
     kernel : (M, C, N, C) initial kernel between all points (training points first) and the training points.
     limit : (M, N) infinite-width kernel between the same points.
@@ -128,7 +128,7 @@ class Frozen:
         momentum: float = 0.0,
         batch: int | None = None,
     ) -> Array:
-        """Train the model on full or mini-batches (with seed 0), and return its test outputs after the steps `at`."""
+        """Train the model on full batches or mini-batches (seed 0) and return its test outputs after the steps `at`."""
         how: dict[str, Any] = {"loss": loss, "optimizer": mn.SGD(lr, momentum=momentum), "batch": batch}
         return trained(model, self.theta0, self.train, self.x_test, at, **how)[1]
 

@@ -9,7 +9,7 @@ weights must move further to fit more examples equally well.  At a given loss, t
 given time eta x steps, the distance hardly grows.
 
 The distance is measured at two times.  At the first time, the loss of the infinitely wide network trained on the same N
-examples is a tenth of its initial value.  The second time is the same for all N: the first time for the smallest N.
+examples is a tenth of its initial value.  The second time is the first time at the smallest N, and is used for all N.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def work(data: str, N: int, first: int, share: float, width: int, seed: tuple[in
 
 
 def main(s: Setting, widths: tuple[int, ...], numbers: tuple[int, ...], seeds: int, share: float = 0.25) -> Found:
-    """Return the exponents of both times' distances in the width and the number of examples, and plot the distances."""
+    """Return the exponents of the distances in width and number of examples at both times, and plot the distances."""
     runs = s.sweep(
         work, {"N": numbers, "width": widths, "seed": range(seeds)}, together="seed", data=s.data, first=numbers[0],
         share=share,

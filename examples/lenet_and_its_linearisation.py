@@ -4,9 +4,9 @@
 
 Both models start from the same weights (PyTorch's initialisation) and are trained on the same batches of 32.  The loss
 is the sum of squared errors on one-hot targets.  Training uses momentum .9, and the rate falls tenfold after every 30 %
-of the epochs.  A larger width improves the network's accuracy slightly and the linearisation's accuracy considerably.
-On shifted digits the gap is wider, especially at small width.  The linearisation is linear in u = theta - theta_0, so
-its weights decay towards theta_0.  The linearisation is also trained at ten times this rate.
+of the epochs.  In the paper, width improves the network's accuracy slightly and the linearisation's considerably.
+There, the gap is wider on shifted digits, especially at small width.  The linearisation is linear in u = theta -
+theta_0, so its weights decay towards theta_0.  The linearisation is also trained at ten times the rate.
 
 The paper's loss is sum_l (f_l - y_l)^2 and its rate is .1.  For this loss, heavy-ball descent with momentum m on the
 linearisation is stable up to the rate 2 (1 + m) / (2 lambda_max(Theta) / N) for N examples, which falls with the width.

@@ -1,4 +1,4 @@
-"""Write docs/papers from the rows that table.py stores there: index.md, a page for each paper, and digits.md."""
+"""Write the pages of docs/papers from the rows that table.py stores: index.md, a page for each paper, and digits.md."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def page(results: dict[str, dict[str, Any]], docs: dict[str, str], again: dict[s
 def paper_pages(results: dict[str, dict[str, Any]], docs: dict[str, str]) -> dict[str, str]:
     """Return {name of the page: its text}, with one page for each paper.
 
-    The arguments are those of `page`.
+    The arguments have the same meaning as in `page`.
     """
     groups = by_paper({key: found for key, found in results.items() if found["data"] != "digits"}, docs)
     return {
@@ -105,7 +105,7 @@ def paper_pages(results: dict[str, dict[str, Any]], docs: dict[str, str]) -> dic
 
 
 def added(folder: Path) -> dict[str, Any]:
-    """Sum the counts in the folder to which replicate.py writes one file for each result."""
+    """Sum the counts in `folder`, to which replicate.py writes one file per result."""
     total: dict[str, Any] = {"results": 0, "numbers": 0, "beyond": 0, "verdicts": 0, "changed": 0, "flips": []}
     for path in sorted(folder.glob("*.json")):
         found = json.loads(path.read_text("utf-8"))["counts"]
@@ -114,7 +114,7 @@ def added(folder: Path) -> dict[str, Any]:
 
 
 def replicated(again: dict[str, Any] | None) -> str:
-    """Return the sentences about rows that ran twice, or "" if no row ran twice."""
+    """Return the sentences about repeated results, or "" if no result was repeated."""
     if not again or not again["results"]:
         return ""
     share = again["beyond"] / max(1, again["numbers"])
@@ -151,7 +151,7 @@ def by_paper(results: dict[str, dict[str, Any]], docs: dict[str, str]) -> dict[s
 
 
 def sections(groups: dict[str, dict[str, dict[str, Any]]], docs: dict[str, str]) -> str:
-    """Return the text of one section for each paper."""
+    """Return the text of the sections, one for each paper."""
     return "".join(
         f"\n## {paper}\n\n" + "\n".join(entries(of_paper, docs, "###")) for paper, of_paper in groups.items()
     )
@@ -163,7 +163,7 @@ def largest(found: dict[str, Any]) -> float:
 
 
 def entries(of_paper: dict[str, dict[str, Any]], docs: dict[str, str], level: str) -> Iterator[str]:
-    """Yield the text about each result of one paper.
+    """Yield the text about the results of one paper, line by line.
 
     level : the prefix of Markdown headings, such as "##".
     """
@@ -193,7 +193,7 @@ def says_so(row: dict[str, Any]) -> str:
 
 
 def differing(results: dict[str, dict[str, Any]]) -> str:
-    """Return the section on differences: each row that differs from the paper, with the tested cause or "open"."""
+    """Return the section on differences: each row that differs from the paper, with the cause, or "open" if unknown."""
     rows = [(found, row) for found in results.values() for row in found["table"] if row["agrees"] is False]
     text = "\n## Where ours and a paper differ\n\n| claim | paper | here | cause |\n| --- | --- | --- | --- |\n"
     for found, row in rows:

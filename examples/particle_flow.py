@@ -3,7 +3,7 @@
     python3 make.py python examples/particle_flow.py [--out FILE.png]
 
 The output f(x) is the mean of a phi(w.x) over particles (w, a), with phi = tanh.  With e = (y - f)/N, the particles
-move by dw/dt = sum e a phi'(w.x) x and da/dt = sum e phi(w.x), with sums over N examples.  A network of width n
+move by dw/dt = sum e a phi'(w.x) x and da/dt = sum e phi(w.x), with sums over the N examples.  A network of width n
 consists of n random particles, and 2^14 quasi-random particles approximate the mean-field limit (Mei et al. 2018).
 """
 
@@ -18,9 +18,9 @@ Y = np.sin(2 * X[:, 1])
 
 
 def flow(particles: Any) -> Any:
-    """Return f(X) at initialisation and after each step, (STEPS + 1, ..., N).
+    """Return f(X) : (STEPS + 1, ..., N), at initialisation and after each step.
 
-    particles : (..., n, 3) initial values of w and a.
+    particles : (..., n, 3), the initial values of w and a.
     """
     w, a, path = particles[..., :2], particles[..., 2:], []
     for _ in range(STEPS + 1):
@@ -32,7 +32,7 @@ def flow(particles: Any) -> Any:
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, neurons: int = 400_000) -> dict[str, float]:
-    """Return, for each n, the final n |mean - limit| with its standard error, and sqrt(n) |one network - limit|."""
+    """Return, for each n, n |mean - limit| with its standard error and sqrt(n) |one network - limit| at the end."""
     few, limit = (flow(MultivariateNormalQMC(np.zeros(3), seed=0).random(2**k))[-1] for k in (12, 14))
     found, rows = {"limit: 2^12 particles less 2^14": float(np.abs(few - limit).max())}, []
     for n in widths:

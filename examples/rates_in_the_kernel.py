@@ -1,12 +1,12 @@
-"""Include learning rates in the tangent kernel: in any parametrization a step moves f by -lr J S J' (f - y) / N.
+"""Include learning rates in the tangent kernel: a small step moves f by -lr J S J' (f - y) / N in any parametrization.
 
     python3 make.py python examples/rates_in_the_kernel.py [--out FILE.png]
 
-If the tensors have learning rates lr S, the kernel of gradient descent is J S J', which `mn.ntk` computes.  The
-change df of f in one tiny step agrees with this kernel.  In muP and mean field, the step predicted by J J' is wrong by
-a power of the width.  kappa, the relative change of the Jacobian on the way to a solution, also includes S, and falls
-with the width only if features do not move. At infinite width J S J' is the NTK of `analytic.kernel`, which does not
-depend on the width in the spec.  The kernels of networks of width n differ from this limit by terms of order n^-1/2.
+If the tensors have learning rates lr S, the kernel of gradient descent is J S J', which `mn.ntk` computes.  The change
+df of f in one tiny step is the one that this kernel predicts.  In muP and mean field, the step predicted by J J' is
+wrong by a power of the width.  kappa, the relative change of the Jacobian on the way to a solution, also depends on S.
+It falls with the width only if features do not move. At infinite width J S J' is the NTK of `analytic.kernel`, which
+does not depend on the width in the spec.  At width n, the kernel differs from this limit by terms of order n^-1/2.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def measured(way: Any, n: int, x: Host, y: Host, seed: int) -> dict[str, float]:
 
 
 def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 3) -> dict[str, float]:
-    """Return the results for one step at the first and last width, and the exponents in the width. Plot the results."""
+    """Return one-step results at the first and last width, and the fitted exponents in the width. Plot the results."""
     x, y = mn.datasets.digits().pca(8).on_sphere().subset(8, np.random.default_rng(0)).parity()
     found, values = dict[str, float](), dict[str, dict[str, list[Host]]]()
     for name, way in (WAYS | PAIR).items():
@@ -76,7 +76,7 @@ def main(out: str | None = None, widths: tuple[int, ...] = WIDTHS, seeds: int = 
 
 
 def draw(out: str, widths: tuple[int, ...], values: dict[str, dict[str, list[Host]]]) -> None:
-    """Plot the step that J J' predicts relative to df, kappa with and without S, and the distance from infinite width.
+    """Plot the step predicted by J J', relative to df; kappa with and without S; and the distance from infinite width.
 
     Lines show the theory.
     """

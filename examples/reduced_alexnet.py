@@ -2,16 +2,16 @@
 
     python3 make.py python examples/reduced_alexnet.py [--out DIR] [--data DIR --set cifar10]
 
-The reduced network has five convolutions and three fully connected layers for small images, with an eighth of AlexNet's
-channels.  As in the paper, the linearisation is trained at the network's rate and at ten times that rate, at which it
-learns better.  Runs of equal width and seed start from the same weights and use the same batches.  On the easy 8 x 8
-digits the gap narrows with width.  On the paper's photographs of snakes the gap hardly narrows.
+The reduced network has five convolutions and three fully connected layers for small images and, at width 1, an eighth
+of AlexNet's channels.  As in the paper, the linearisation is trained at the network's rate and at ten times that rate,
+at which it learns better.  Runs of equal width and seed start from the same weights and use the same batches.  On the
+easy 8 x 8 digits the gap narrows with width.  On the paper's photographs of snakes the gap hardly narrows.
 
-With PyTorch's default initialisation, each of the eight layers divides the signal by about sqrt(6).  The network then
-needs thousands of steps to leave its initial plateau, which takes too long on a laptop (15 epochs on 1,500 digits are
-not enough).  The weights therefore have variance 1 / fan-in, and the rates are 1/50 and 1/5 of the largest stable rate.
+With PyTorch's default initialisation, each hidden layer divides the signal by about sqrt(6).  The network then needs
+thousands of steps to leave its initial plateau, too many for a laptop (15 epochs on 1,500 digits are not enough).  The
+hidden layers therefore have weights of variance 1 / fan-in.  The rates are 1/50 and 1/5 of the largest stable rate.
 
-The size "small" uses the 8 x 8 digits, or photographs with --data DIR --set cifar10.  The size "paper" uses all of
+The size "small" uses the 8 x 8 digits or, with --data DIR --set cifar10, photographs.  The size "paper" uses all of
 CIFAR-10 and at least half of AlexNet's channels.  The paper's own images, ten kinds of snake from ImageNet, cannot be
 distributed with this library.
 """
@@ -61,7 +61,7 @@ def alexnet(shape: tuple[int, ...], width: float) -> mn.Sequential:
 def train(
     data: str, n_train: int, n_test: int, epochs: int, width: float, kind: str, seed: tuple[int, ...]
 ) -> list[dict[str, Any]]:
-    """Train; return each network's test scores (0 or 1) and training accuracy, and the first network's stable rate."""
+    """Train the networks; return their test scores (0 or 1) and training accuracies and the first one's stable rate."""
     parts = images(data, n_train, n_test)
     x, y, x_test, y_test = placed(*parts[0].standardise().one_hot(), *parts[1].standardise(fit=parts[0]).one_hot())
     net = mn.Network(alexnet(x.shape[1:], width), x.shape[1:], mn.PyTorch())

@@ -2,12 +2,12 @@
 
     python3 make.py replicate [KEY ...] [--rows K] [--minutes M] [--data DIR] [--out DIR] [--first-seed S]
 
-The script reruns all results that have verdicts and took at most M minutes on one core, or the named results of
-docs/papers (e.g. lee_cnn-cifar10).  The cheapest results are rerun first, until at least K rows have been rerun.  Each
+The script reruns all results that have verdicts and took at most M minutes on one core, or the results named by KEY
+(for example, lee_cnn-cifar10).  The cheapest results are rerun first, until at least K rows have been rerun.  Each
 result is computed again at the scale in table.PLAN, with seeds starting at S.  Two numbers are compared if both have an
-interval, written as ± half or (low to high).  If the intervals are valid, 95 % of the differences lie within the root
-of the sum of squares of the two half-widths.  Numbers from one script share networks, so the number of larger
-differences varies more than a binomial count.  A verdict flips if "yes" becomes "no" or the reverse.  Counts are stored
+interval, written as ± half or (low to high).  If the intervals are valid, about 95 % of the differences lie within the
+root of the sum of squares of the two half-widths.  Numbers from one script share networks, so the number of larger
+differences varies more than a binomial count.  A verdict flips if "yes" becomes "no" or vice versa.  Counts are stored
 in docs/papers/replicated/KEY.json, and docs/papers/index.md shows the total.
 """
 

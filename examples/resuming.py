@@ -1,6 +1,6 @@
 """Resume killed training runs of one or several seeds from the last snapshot.
 
-A sweep records only complete runs of `work`, so a killed run would restart from its beginning.  For runs that take
+A sweep records only complete runs of `work`, so a killed run would restart from the beginning.  For runs that take
 hours, `fit` therefore saves its state in the folder that `unfinished` yields.  `collected` saves the latest snapshot of
 a run and the values computed from all snapshots so far.
 """
@@ -32,7 +32,7 @@ SECONDS = 120.0
 def same_work(work: Callable[..., Any], record: Path) -> None:
     """Record a digest of `work`. Raise SystemExit if the recorded runs were made by a different `work`.
 
-    The digest ignores comments, docstrings and the functions that `work` calls.
+    The digest ignores comments, docstrings and the code of functions that `work` calls.
     """
     code: Any = ast.parse(dedent(getsource(work))).body[0]
     code.body = [node for node in code.body if not isinstance(getattr(node, "value", None), ast.Constant)]

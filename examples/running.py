@@ -1,4 +1,4 @@
-"""Provide the settings, recorded runs and command line of a script that reruns a paper."""
+"""Provide settings, recorded runs and a command line for the scripts that rerun the experiments of papers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Setting:
     name : the script's name.
     out : the folder for results, or None.
     data : "digits" (shipped with the package), "mnist" or "cifar10".
-    part : (i, n) to compute only part i (from 0) of n parts of the runs, as in job arrays.
+    part : (i, n) to compute only part i, counted from 0, of the n parts of the runs, as in a job array.
     workers : the number of processes; 1 means only this process.
     first_seed : the number added to all values of "seed" and "repeat", so that other networks are drawn.
     sizes : the arguments of main in this run.
@@ -68,7 +68,7 @@ class Setting:
 
     @property
     def factors(self) -> dict[str, float]:
-        """Return {kind in `SIZE`: ratio of the paper's size to ours} for the kinds whose sizes are both known."""
+        """Return {kind in `SIZE`: ratio of the paper's size to ours} for the kinds for which both sizes are known."""
         found: dict[str, float] = {}
         for name, keys in SIZE.items():
             for key in keys:
@@ -134,7 +134,7 @@ def flags(name: str, asked: Sequence[Parameter]) -> list[str]:
 
 
 def kind_of(name: str, hint: Any) -> dict[str, Any]:
-    """Return the keywords of `add_argument` for a parameter of `main` whose type `hint` is int, float or a tuple."""
+    """Return the keyword arguments of `add_argument` for a parameter of `main` of type `hint`: int, float or tuple."""
     if type(None) in get_args(hint):
         hint = get_args(hint)[0]
     read = next((kind for kind in (int, float) if kind in (hint, *get_args(hint))), str)
@@ -144,7 +144,7 @@ def kind_of(name: str, hint: Any) -> dict[str, Any]:
 def command_line(main: Main, sizes: Mapping[str, Mapping[str, Any]], doc: str | None, name: str) -> None:
     """Run main(setting, **sizes[scale]) with the settings of the command line, and print its table.
 
-    Raise TypeError if a parameter of `main` has no type.
+    Raise TypeError if a parameter of `main` has no type annotation.
     """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", default="examples-out", metavar="DIR", help="folder for figure, numbers and runs")

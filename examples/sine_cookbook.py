@@ -1,4 +1,4 @@
-"""Reproduce the cookbook of neural-tangents: fit five noisy points of a sine by two posteriors and trained networks.
+"""Reproduce the cookbook of neural-tangents: fit five noisy points of a sine with two posteriors and trained networks.
 
     python3 make.py python examples/sine_cookbook.py [--out FILE.png]
 

@@ -2,11 +2,11 @@
 
     python3 make.py python examples/spectral_norms.py [--out FILE.png]
 
-The network is f(x) = W3 W2 W1 x with W1 : D x P, W2 : D x D and W3 : 1 x D, and learns one example.  With
-`mn.SpectralMuP` the standard deviations sigma are 1/sqrt(P), 1/sqrt(D), 1/D, and the learning rates are D/P, 1, 1/D.
-The norms of weights, features and their first updates scale with D as in the lecture's table.  One entry of the table
-is a bound that is not attained at initialisation: |h3| falls as D^-1/2, because W3 and h2 are independent.  The first
-update of f is of order one.  The spectral norm of a Gaussian matrix is close to the edge of the Marchenko-Pastur law.
+The network f(x) = W3 W2 W1 x, with W1 : D x P, W2 : D x D and W3 : 1 x D, learns one example.  With `mn.SpectralMuP`
+the standard deviations sigma are 1/sqrt(P), 1/sqrt(D), 1/D, and the learning rates are D/P, 1, 1/D.  The norms of
+weights, features and their first updates scale with D as in the lecture's table.  One entry of the table is a bound
+that is not attained at initialisation: |h3| falls as D^-1/2, because W3 and h2 are independent.  The first update of f
+is of order one.  The spectral norm of a Gaussian matrix is close to the edge of the Marchenko-Pastur law.
 """
 
 from __future__ import annotations

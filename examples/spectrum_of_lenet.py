@@ -5,9 +5,9 @@
 J = grad f(w_0, X) has a row for each image and output.  Its effective rank is exp(-sum p log p), where p are the
 singular values of J divided by their sum (Roy and Vetterli 2007).  Samarin et al. 2022 plot the effective rank against
 width (figure 6) and the singular values (figure 7).  The paper does not state whether p is computed from the singular
-values of J or from their squares, the eigenvalues of the kernel J J'.  We compute both effective ranks, which order the
-widths and shifts in the same way.  J itself is never formed.  The kernel, (6000, 6000) for 600 images, is contracted
-layer by layer in float64, and its eigenvalues are the squared singular values.
+values of J or from their squares, the eigenvalues of the kernel J J'.  We compute both effective ranks; they put the
+widths and shifts in the same order.  J itself is never formed.  The kernel, a 6000 x 6000 matrix for 600 images, is
+contracted layer by layer in float64, and its eigenvalues are the squared singular values.
 
 The sizes "small" and "evening" use 200 images at all widths.  "evening" also uses 600 images at width 1, except for the
 digits.  The size "paper" uses 600 images at all widths up to 60.

@@ -2,10 +2,10 @@
 
     python3 make.py python examples/table.py [NAME ...] [--data DIR] [--out DIR] [--first-seed S]
 
-The script runs the entries of `PLAN` and records each run in --out.  If it is interrupted, repeat the command to
-resume.  The rows of a result are stored as docs/papers/KEY.json, and the figure as KEY.png in 128 colours.  After each
-script, the pages are rewritten from all stored results.  Without --data, only scripts on the packaged digits run.  With
---ran no script runs, and the results found in --out are stored.
+The script runs the entries of `PLAN` and records each run in the folder --out.  If it is interrupted, repeat the
+command to resume.  The rows of a result are stored as docs/papers/KEY.json, and the figure as KEY.png in 128 colours.
+After each script, the pages are rewritten from all stored results.  Without --data, only scripts on the packaged digits
+run.  With --ran, no script runs, and the results already in --out are stored.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def kept_pages() -> dict[Path, str]:
 
 
 def main() -> None:
-    """Run the scripts, and rewrite the pages after each one, so that an interruption loses one result at most."""
+    """Run the scripts, and rewrite the pages after each one, so that an interruption loses at most one result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="scripts, without .py (all)")
     parser.add_argument("--out", default="examples-out", metavar="DIR", help="folder for runs, figures and numbers")

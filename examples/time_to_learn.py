@@ -4,14 +4,14 @@
 
 According to the theory, in the feature regime (s = sqrt(h) alpha << 1 at width h), pre-activations move at the rate
 1/(sqrt(h) alpha).  The dynamics are therefore linear for t << t1 ~ alpha sqrt(h), and nonlinear afterwards.  In the
-lazy regime the loss as a function of time depends on neither alpha nor h.
+lazy regime, alpha^2 times the loss as a function of time depends on neither alpha nor h.
 
-The power law t1 ~ s has a correction.  With L hidden layers, the weights grow after t ~ s by a factor lambda with d
+The power law t1 ~ s has a correction.  With L hidden layers, after t ~ s the weights grow by a factor lambda with d
 lambda/dt ~ lambda^L / s.  lambda would diverge at a time s tau, tau ~ 1: lambda ~ (tau - t/s)^(-1/(L-1)).  The output s
-lambda^(L+1) is of order one a little earlier, at t1 = s (tau - O(s^((L-1)/(L+1)))).  The slope of log t1 against log s
-is therefore below 1.  If s is ten times smaller, 1 - slope falls by a factor of 10^(1/3) = 2.15 for L = 2 and 10^(2/3)
-= 4.6 for L = 5.  We fit the exponent of s for each seed and decade, and the exponent of h at fixed s.  The weights grow
-early, while the outputs barely move, so the flow initially takes steps of .2 % of t.
+lambda^(L+1) reaches order one a little earlier, at t1 = s (tau - O(s^((L-1)/(L+1)))).  The slope of log t1 against log
+s is therefore below 1.  If s is ten times smaller, 1 - slope falls by a factor of 10^(1/3) = 2.15 for L = 2 and
+10^(2/3) = 4.6 for L = 5.  We fit the exponent of s for each seed and decade, and the exponent of h at fixed s.  The
+weights grow early, while the outputs barely move, so the flow initially takes steps of .2 % of t.
 """
 
 from __future__ import annotations

@@ -2,14 +2,14 @@
 
     python3 make.py python examples/trainable_depth.py [--seed 1] [--out FILE.png]
 
-Networks in the ordered phase, in which the outputs for different inputs converge as e^(-depth / xi) (`analytic.phase`),
-learn 150 digits in 150 steps.  We fix b_std^2 = .05, so that w_std determines xi.  The trainable depth, at which half
-the digits are learned, is interpolated.  The intervals over networks use Student's t.
+We train networks in the ordered phase, in which the outputs for different inputs converge as e^(-depth / xi)
+(`analytic.phase`), on 150 digits for 150 steps.  We fix b_std^2 = .05, so that w_std determines xi.  The trainable
+depth, at which the training accuracy falls to 1/2, is interpolated.  The intervals over networks use Student's t.
 
 Width, rate, number of steps and depths were chosen with other seeds.  Seed 1 was run once, after the following
 predictions were written down (Schoenholz, Gilmer, Ganguli and Sohl-Dickstein 2017).  (1) The mean of depth / xi over
 all settings is 6 +- 1.5.  (2) For each activation, doubling xi multiplies the number of trainable layers by at least
-1.2.  (3) At a depth of 12 times the smaller xi, the training accuracy is higher by at least .2 at the edge of chaos.
+1.2.  (3) At a depth of 12 times the smaller xi, the training accuracy is at least .2 higher at the edge of chaos.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def weights(phi: mn.spec.Activation, xi: float) -> float:
 
 
 def accuracies(phi: Any, w: float, depths: Host, width: int, networks: int, steps: int, seed: int) -> Host:
-    """Train networks of each depth, and return the training accuracies, (depths, networks)."""
+    """Train networks of each depth, and return the array (depths, networks) of training accuracies."""
     x, y = mn.datasets.digits(dtype=np.float32).on_sphere().subset(150, np.random.default_rng(seed)).one_hot()
     found = []
     for depth in depths:

@@ -2,9 +2,9 @@
 
     python3 make.py python examples/trajectories_of_lenet.py [--out DIR] [--data DIR]
 
-The paper finds that single outputs of the two models follow different paths, and that statistics of the outputs become
-more similar with width.  We compare the outputs for the correct class, whose target is 1, on test images after each
-epoch.  Both models start from the same weights and use the same mini-batches, with the rates and the loss of
+The paper finds that individual outputs of the two models follow different paths, but that statistics of the outputs
+become more similar with width.  We compare the outputs for the correct class, whose target is 1, on test images after
+each epoch.  Both models start from the same weights and use the same mini-batches, with the rates and the loss of
 lenet_and_its_linearisation.py.  With the mean m and the standard deviation s over images, we define two distances:
 
     statistics   root mean square over epochs of ((m - m_lin)^2 + (s - s_lin)^2)^1/2
@@ -34,7 +34,7 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 def apart(f: Any, lin: Any) -> dict[str, float]:
-    """Return both distances between two models, from their outputs (T, M) after T epochs for M images."""
+    """Return both distances between two models, from their outputs (T, M) for M images after each of T epochs."""
     moments = [np.stack([each.mean(1), each.std(1)]) for each in (f, lin)]
     places = [(each - m[:, None]) / s[:, None] for each, (m, s) in zip((f, lin), moments)]
     statistics = np.mean(np.sum((moments[0] - moments[1]) ** 2, axis=0))
@@ -76,7 +76,7 @@ def trained(
 def main(
     s: Setting, widths: tuple[int, ...], n_train: int = 2000, n_test: int = 1000, epochs: int = 10, seeds: int = 6
 ) -> Found:
-    """Return both distances between the models at each width, and plot m and s against epochs."""
+    """Return both distances between the models at each width, and plot m and s against the epoch."""
     grid: dict[str, Any] = {"width": widths, "seed": range(seeds)}
     runs = s.sweep(trained, grid, together="seed", data=s.data, n_train=n_train, n_test=n_test, epochs=epochs)
     found: Found = {name: [interval(v) for v in runs[name]] for name in ("statistics", "paths")}

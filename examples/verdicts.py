@@ -16,8 +16,8 @@ row differ, because no number at finite width equals the paper's exactly.
     order (larger, falls)   none            The paper gives only a direction.
     much smaller            a half          The paper gives only a word, which means a factor of at least 2.
 
-If a row has several numbers, Holm's rule sets the level of each test, so that at most 5 % of rows receive a wrong
-verdict. The margins were fixed before the runs to which they are applied, and these runs use new networks.
+If a row has several numbers, Holm's rule sets the level of each test, so that the probability of a wrong verdict is at
+most 5 % per row. The margins were fixed before the runs to which they are applied, and these runs use new networks.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class Claim(NamedTuple):
     def more(self) -> float:
         """Return the factor by which the number of seeds must grow for a verdict, if all means stay the same.
 
-        The size of the factor is (a / b)^2, where `a` standard errors are needed and `b` standard errors separate the
-        mean from the margin.
+        The absolute value of the factor is (a / b)^2, where `a` standard errors are needed and `b` standard errors
+        separate the mean from the edge of the range.
 
         A negative factor means that a mean lies outside the range, so more seeds would decide against the paper. The
-        factor is infinite if a mean is on the margin, and NaN for an unfinished run.
+        factor is infinite if a mean is on the edge, and NaN for an unfinished run.
 
         >>> v = Measured(1.05, 0.05, df=1000)           # two standard errors from the margin, which it takes
         >>> round(near([v], 1, RATIO).more, 2), round(near([v], 1.2, RATIO).more, 2)
@@ -78,7 +78,7 @@ class Claim(NamedTuple):
         return float(np.max((takes / away) ** 2))
 
     def __and__(self, other: Claim) -> Claim:
-        """Combine both claims, which are tested at a joint level.
+        """Combine two claims, and test them at a joint level.
 
         >>> (above([Measured(1, 0.5, df=9)]) & near([Measured(1, 0.05, df=9)], 1, RATIO)).rule
         '> 0; within 0.1 of 1'

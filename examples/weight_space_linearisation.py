@@ -33,7 +33,7 @@ def examples(data: str | None) -> tuple[Array, Array]:
 
 
 def main(out: str | None = None, data: str | None = None, width: int = 512, epochs: int = 5) -> dict[str, float]:
-    """Return both models' losses per output at seven steps, and the ratio of their mean losses in the last steps."""
+    """Return both models' losses per output at seven steps, and the ratio of their mean losses over the last tenth."""
     x, y = examples(data)
     size = 128 if data else 32
     spec = mn.Sequential(mn.Dense(width, b_std=0.05), mn.Erf(), mn.Dense(10, b_std=0.05))

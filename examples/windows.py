@@ -2,8 +2,8 @@
 
 A window of K steps from theta_0 moves theta by -lr J' sum_j L'(f_j), where f_j are the linear model's outputs.  To
 first order in the gradient g this is -A g with A = (1 - (1 - lr G)^K) / G, where G is the Gauss-Newton curvature.  A
-window is therefore a step of descent in another metric.  Training can fail in two ways, with short or with long
-windows.  The function `along_the_path` measures a bound for each case along the path of gradient descent at a low rate.
+window is therefore a step of descent in another metric.  Training can fail in one way with short windows and in another
+with long ones.  `along_the_path` measures a bound for each case along the path of gradient descent at a low rate.
 
 Short windows   Steps along the top direction grow unless lr lambda < `IterativelyLinearized.reach`, which is 2 for
                 even K.  Here lambda is the largest curvature on the path.  In a LeNet with PyTorch's initial weights,
@@ -13,9 +13,9 @@ Long windows    After a time K lr the linear model leaves the region in which it
                 lowers the network's own loss.  The length of the longest window that lowers the loss from every point
                 falls as 1 / lr.
 
-Training should succeed if its period and rate satisfy both bounds.  Neither bound limits K = 1, which moves to flatter
+Training should succeed if K and the rate satisfy both bounds.  Neither bound applies to K = 1, which moves to flatter
 points if lr lambda > 2 (edge of stability).  Inside a window no such move is possible, because the curvature is frozen.
-The bounds do not limit K = infinity either, because this training never reaches the curvature of the path.  Training
+The bounds do not apply to K = infinity either, because this training never reaches the curvature of the path.  Training
 with K = 1 or K = infinity therefore converges at rates at which finite K > 1 diverges.
 """
 
@@ -39,7 +39,7 @@ CrossEntropy = mn.softmax_cross_entropy
 
 
 def problem(data: str, n_train: int, channels: int, seed: int) -> tuple[mn.Network, mn.Array, tuple[mn.Array, ...]]:
-    """Return the network, its initial weights (P,), and (x, y, x_test, y_test)."""
+    """Return the network, theta0 : (P,), and (x, y, x_test, y_test)."""
     train, test = images(data, n_train, TEST)
     arrays = placed(*train.standardise().one_hot(), *test.standardise(fit=train).one_hot())
     shape = train.x.shape[1:]
@@ -100,7 +100,7 @@ def descend(
 ) -> Iterator[Window]:
     """Train for `steps` steps, rounded up to whole windows, and yield each window after its last step.
 
-    With K = inf there is a single window, which is yielded after each twentieth of the steps.
+    With K = inf there is a single window, which is yielded at most 20 times, at equal intervals.
     """
     part = int(K) if inf > K else ceil(steps / 20)
     window = None
@@ -116,9 +116,9 @@ def descend(
 def along_the_path(
     data: str, n_train: int, channels: int, t: float, low: float, rates: int, seed: int
 ) -> dict[str, Any]:
-    """Return the curvatures along gradient descent at rate `low`, and the longest window for each rate `low` 2^r.
+    """Return the curvatures on gradient descent's path at rate `low`, and the longest window for each rate `low` 2^r.
 
-    The longest window is the largest 2^k up to LONGEST steps that lowers the loss from every point of the path, or 0.
+    The longest window is the largest 2^k up to LONGEST steps that lowers the loss from every tested point, or 0.
     """
     net, theta, (x, y, *_) = problem(data, min(n_train, 200), channels, seed)
     steps = ceil(t / low)
