@@ -2,7 +2,7 @@
 
     python3 make.py python course/attack.py [names] [--kernel | --hook | --none]
 
-An attempt wins if it changes files or shared memory outside the sandbox, changes limits or the schedule of its parent,
+An attempt wins if it changes files or shared memory outside the sandbox, changes its parent's limits or scheduling,
 signals the parent, or contacts a server.  In reading.py, an attempt also wins if it returns the secret or "TOKEN...".
 
 `--kernel` enables only Landlock and seccomp. `--hook` enables only the audit hook, as on systems without Landlock and

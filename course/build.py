@@ -1,11 +1,11 @@
-"""Build the course's folders from its sources: for students, without solutions, and for graders.
+"""Build the course's folders from its sources: one version for students (without solutions) and one for graders.
 
     python3 make.py python course/build.py student --seed "spring secret/ada" OUT [hw1_backprop ...]
     python3 make.py python course/build.py class --seed @secret.txt --names names.txt OUT [hw1_backprop ...]
     python3 make.py python course/build.py instructor --seed @secret.txt --names names.txt OUT [hw1_backprop ...]
     python3 make.py course release [--seed "spring secret"] OUT      the whole course as a zip, without solutions
 
-An assignment is a folder hwN_name with the following files. Everything else is generated from them:
+An assignment is a folder hwN_name with the following files, from which everything else is generated:
 
     handout.md     the questions; the first line, for readers of the repository, is omitted;
                    {{name}} is replaced by the variant's choice, and the text between
@@ -81,7 +81,7 @@ def starter(solution: str, variant: Mapping[str, Any]) -> str:
 
 
 def hard_coded(solution: str, variant: Mapping[str, Any]) -> str:
-    r"""Return the solution of one variant, as a student would write it, with literal numbers and words.
+    r"""Return the solution of one variant, with the variant's values as literals, as a student would write it.
 
     >>> hard_coded("from variant import gain as GAIN  # a number\n", {"gain": 1.2})
     'GAIN = 1.2\n'
@@ -125,7 +125,7 @@ def handout(text: str, variant: Mapping[str, Any]) -> str:
 def cells(code: str) -> list[tuple[str, str]]:
     r"""Return this code as cells of a notebook, a list of (kind, text).
 
-    The module's docstring becomes a text cell. Each function and the code between functions become code cells.
+    The module's docstring becomes a text cell. Each function becomes a code cell, as does the code between functions.
 
     >>> [kind for kind, text in cells("'Words.'\nimport numpy\n\ndef f(): pass\n\ndef g(): pass")]
     ['markdown', 'code', 'code', 'code']
@@ -181,8 +181,8 @@ checks that use it into a file of their own.
 def student(folder: Path, seed: str, out: Path) -> None:
     """Write a student's files into out/hwN_name.
 
-    The files are handout.md; the starter as starter.py and starter.ipynb; public.json, which contains the public
-    exercises as data for `minintk grade`; the experiment's data, hwN_experiment.py; and report.md.
+    The files are handout.md, starter.py, starter.ipynb, report.md, public.json (the public exercises as data for
+    `minintk grade`) and hwN_experiment.py (the data of the experiment).
     """
     assignment, place = load(folder), out / folder.name
     place.mkdir(parents=True, exist_ok=True)
@@ -206,7 +206,7 @@ def student(folder: Path, seed: str, out: Path) -> None:
 
 
 def library() -> dict[Path, Path]:
-    """Return {file of minintk and analytic: its path in an archive}."""
+    """Return {file of minintk or analytic: its path in an archive}."""
     found = [p for package in ("minintk", "analytic") for p in sorted((ROOT / package).rglob("*")) if p.is_file()]
     return {p: p.relative_to(ROOT) for p in found if "__pycache__" not in p.parts}
 
@@ -277,7 +277,7 @@ KEPT_BACK = (
 
 
 def release(seed: str, out: Path) -> Path:
-    """Write out/course.zip for students: the whole course without solutions, rubrics and the grader's exercises."""
+    """Write out/course.zip for students: the whole course without solutions, rubrics or the grader's exercises."""
     out.mkdir(parents=True, exist_ok=True)
     path = out / "course.zip"
     with tempfile.TemporaryDirectory() as made, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -301,7 +301,7 @@ def needed() -> list[str]:
 
 
 def made(seed: str, folder: Path, kind: str = "") -> set[str]:
-    """Record that a kind of variant was made for an assignment from this secret file, and return all recorded kinds.
+    """Record which kind of variant was made for an assignment from this secret file, and return all recorded kinds.
 
     kind : "own" for one variant per student, "one" for one variant for all students, "" to add no kind.  For
     @secret.txt, the kinds are stored in secret.made.json beside it.  If the command contains the seed itself, nothing

@@ -21,7 +21,7 @@ The first lines of the file are its header:
     # isolated                                  run it in a separate process, because it would harm the grader
     # alone                                     a complete file, without the solution before it
 
-On Linux, without HW and --kind, the script then runs the attacks of course/attacks against the sandbox; all must fail.
+On Linux, unless HW or --kind is given, the script then runs course/attacks against the sandbox; all attacks must fail.
 
 Exit status: 0 if all results are as expected, 1 if not.
 """
@@ -253,7 +253,7 @@ def report(outcomes: Sequence[Outcome], *, times: bool = False) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Grade the assignments that the arguments name, print the table, and return the exit status; see the module."""
+    """Grade the assignments that the arguments name, print the table, and return the exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["release"]:
         return build(words)

@@ -4,10 +4,9 @@
     python3 make.py course class hw1_backprop handed-in --seed @secret.txt --one-variant --csv grades.csv
     python3 make.py course similar hw1_backprop handed-in
 
-The folder contains a script, a notebook or a folder for each student, named after the student as in the seed, for
-example ada@example.org.py.
-The table also lists hand-ins that cannot be graded, with the reason, and students in names.txt without a hand-in.
-Its first columns have the names that Canvas and Moodle document.
+The folder contains a script, a notebook or a folder for each student, under the student's name in names.txt, for
+example ada@example.org.py. The table also lists hand-ins that cannot be graded, with the reason, and students in
+names.txt without a hand-in. The names of its first columns are those in the documentation of Canvas and Moodle.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ GRAM = 14
 
 
 def fingerprint(text: str) -> frozenset[int]:
-    """Hash each sequence of GRAM syntax-tree nodes. Comments, constants and names, except attributes, are ignored."""
+    """Hash each sequence of GRAM syntax-tree nodes, ignoring comments, names (except attributes) and constants."""
     try:
         tree = ast.parse(text)
     except SyntaxError:
@@ -67,7 +66,7 @@ def alike(text: str, other: str, given: str = "") -> float:
 
 
 def scripts(folder: Path) -> dict[str, str]:
-    """Return {file: text} of scripts and notebooks, except for `wrong`, exercises.py, __init__.py and damaged files."""
+    """Return {file: text} of scripts and notebooks, without `wrong`, exercises.py, __init__.py and damaged files."""
     files = sorted(p for end in ("py", "ipynb") for p in folder.rglob(f"*.{end}") if "wrong" not in p.parts)
     found = {}
     for path in files:
@@ -80,9 +79,10 @@ def scripts(folder: Path) -> dict[str, str]:
 
 
 def pairs(assignment: Assignment, folder: Path, least: float) -> list[tuple[float, str, str]]:
-    """Return [(shared fraction, file, other file)] for similar hand-ins, which share at least a fraction `least`.
+    """Return [(shared fraction, file, other file)] for pairs of hand-ins with a shared fraction of at least `least`.
 
-    The most similar come first.  Solutions are compared too.  The starter's code is ignored.
+    The most similar come first.  Hand-ins are also compared with the course's solutions.  The starter's code is
+    ignored.
     """
     solution = Path(assignment.folder) / "solution.py"
     given = starter(solution.read_text("utf-8"), assignment.variant("")) if solution.exists() else ""
@@ -134,7 +134,7 @@ def hand_ins(folder: Path) -> tuple[dict[str, Path], list[Path]]:
 def whole_class(
     assignment: Assignment, folder: Path, seed: str, table: Path, *, one: bool = False, names: Collection[str] = ()
 ) -> list[list[object]]:
-    """Grade all hand-ins in a folder, and rewrite the table after each hand-in.
+    """Grade all hand-ins in a folder, and rewrite the table after each student.
 
     one : True for one variant for all students, drawn from the seed without a name.  names : the names of the students.
     A student in `names` without a hand-in gets a row with 0 points.  Returns the rows.  Raises ValueError for a second

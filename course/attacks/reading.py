@@ -1,7 +1,7 @@
-"""Try to read forbidden files. Each attempt receives `place`, and returns the text or "TOKEN" if it succeeds.
+"""Try to get forbidden data or resources. Each attempt receives `place`, and returns the secret or "TOKEN" on success.
 
 place : {"secret": a file, "folder": its folder, "victim": another file, "library": a folder, "parent": a process id,
-"address": a memory address, "port": a server's port, "name": a socket's}.  Submissions do not know these values.
+"address": a memory address, "port": a server's port, "name": a socket's name}.  Submissions do not know these values.
 """
 
 import ctypes
@@ -423,7 +423,7 @@ def by_a_trace(place):
 
 
 def by_a_device_of_its_own(place):
-    """As root, create a device file in the working folder, here /dev/full, (1, 7). Others access disks or memory."""
+    """As root, make a device file in the working folder, here for /dev/full. Others give access to disks or memory."""
     os.mknod("device", 0o020600, os.makedev(1, 7))
     fd = os.open("device", os.O_RDONLY)
     return "TOKEN" if os.read(fd, 1) == bytes(1) else ""

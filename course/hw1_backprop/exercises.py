@@ -1,6 +1,6 @@
 """Define the exercises of assignment 1.
 
-The correct values come from NumPy, SciPy and minintk, and the derivatives from differences, formulas and minintk.
+The correct values come from NumPy, SciPy and minintk, the derivatives from finite differences, formulas and minintk.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def affine(x: Array, W: Array, b: Array, variant: Variant) -> Array:
 
 
 def phi(z: Array, variant: Variant) -> Array:
-    """Return the activation, with its gain."""
+    """Return the activation, multiplied by the gain."""
     values = {"relu": np.maximum(z, 0), "tanh": np.tanh(z), "softplus": np.logaddexp(z, 0)}
     return np.asarray(variant["gain"] * values[variant["activation"]], dtype=z.dtype)
 

@@ -54,7 +54,7 @@ def activate_backward(u, cache):
 
 
 def log_softmax(z):
-    """Map z (N, C) to log softmax of each row, (N, C)."""
+    """Map z (N, C) to the log softmax of each row, (N, C)."""
     # BEGIN SOLUTION
     z = z - z.max(axis=1, keepdims=True)
     return z - np.log(np.exp(z).sum(axis=1, keepdims=True))

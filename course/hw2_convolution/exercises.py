@@ -1,6 +1,6 @@
 """Define the exercises of assignment 2.
 
-The correct results come from minintk's layers, and the derivatives from differences or, at ties, from minintk.
+The correct results come from minintk's layers, and the derivatives from finite differences or, at ties, from minintk.
 """
 
 from __future__ import annotations

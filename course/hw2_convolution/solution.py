@@ -85,7 +85,7 @@ def max_pool_backward(u, cache):
 
 
 def avg_pool(x, size, stride, pad):
-    """Return the mean of each window, with the divisor of your handout, and a cache."""
+    """Return the mean of each window, with the divisor that your handout specifies, and a cache."""
     # BEGIN SOLUTION
     X = last(x)
     inside = windows(padded(np.ones_like(X), pad), (size, size), stride).sum(axis=(4, 5))

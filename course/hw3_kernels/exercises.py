@@ -101,7 +101,7 @@ def mistaken(
 
 
 def between(x1: Array, x2: Array) -> Array:
-    """Return angles (N, M), computed in the longest floating-point type of the machine."""
+    """Return angles (N, M), computed in the machine's widest floating-point type."""
     a, b = x1.astype(np.longdouble)[:, None, :], x2.astype(np.longdouble)[None, :, :]
     a, b = a * np.linalg.norm(b, axis=2, keepdims=True), b * np.linalg.norm(a, axis=2, keepdims=True)
     found = 2 * np.arctan2(np.linalg.norm(a - b, axis=2), np.linalg.norm(a + b, axis=2))

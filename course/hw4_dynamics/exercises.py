@@ -61,7 +61,7 @@ def part(k: Array, x1: Array, x2: Array | None) -> Array:
 
 
 def divisor(N: int, variant: Variant) -> float:
-    """Return the divisor in the loss of N examples."""
+    """Return the divisor of the loss for N examples."""
     return (N if variant["loss"] == "mean" else 1) / float(variant["weight"])
 
 

@@ -14,12 +14,12 @@ LOST = 1e-10  # fraction of the largest eigenvalue; smaller eigenvalues count as
 
 
 def divisor(N):
-    """Return the divisor in the loss over N examples."""
+    """Return the divisor of the loss for N examples."""
     return (N if LOSS == "mean" else 1) / WEIGHT
 
 
 def eigen(K):
-    """Return the eigenvalues over the loss's divisor, with rounding errors set to 0, and the eigenvectors."""
+    """Return the eigenvalues divided by the loss's divisor, with rounding errors set to 0, and the eigenvectors."""
     lam, V = np.linalg.eigh(K)
     return np.where(lam > LOST * lam[-1], lam, 0.0) / divisor(len(K)), V
 
@@ -68,7 +68,7 @@ def max_learning_rate(K):
 
 
 def descent(K, y, lr, steps, f0):
-    """Return outputs (N, C) after `steps` gradient descent steps from f0; raise ValueError if they would diverge."""
+    """Return the outputs (N, C) after `steps` gradient descent steps from f0; raise ValueError if lr is too large."""
     # BEGIN SOLUTION
     if lr > max_learning_rate(K):
         raise ValueError(f"lr = {lr:g} diverges: it has to stay below {max_learning_rate(K):g}")
@@ -78,7 +78,7 @@ def descent(K, y, lr, steps, f0):
 
 
 def predict(K, K_test, y, t, f0, f0_test):
-    """Return the outputs (M, C) on M test inputs at time t, for K_test as in your handout and f0_test (M, C)."""
+    """Return the outputs (M, C) on M test inputs at time t, given f0_test (M, C) and K_test in the handout's layout."""
     # BEGIN SOLUTION
     return f0_test + rows(K_test) @ (matrix(K, t) @ (y - f0))
     # END SOLUTION
@@ -139,7 +139,7 @@ def own_kernel(x):
 
 
 def learning_curve(x, y, sizes, draws, seed):
-    """Return the squared errors and the misclassified fractions, (2, K, draws), after training on each of K sizes N."""
+    """Return mean squared errors and misclassified fractions, (2, K, draws), for training sets of K sizes."""
     # BEGIN SOLUTION
     K, found = own_kernel(x), []
     for N in sizes:

@@ -1,7 +1,7 @@
 """Define the exercises of assignment 5, with networks from minintk and closed forms from analytic.
 
 The exponents of the width and of alpha are measured with the submission's own functions. `minintk.grade.exponent` adds
-seeds until the interval excludes one of the candidates, so no tolerance has to be chosen.
+seeds until a verdict is reached or the budget is spent, so no tolerance has to be chosen.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def measured(
     x: Array, y: Array, widths: Sequence[int], seeds: int, lr: float, steps: int, seed: int, variant: Variant,
     *, same: bool = False,
 ) -> Array:  # fmt: skip
-    """Return the deviations (K, seeds) of networks, drawn as the handout's `draw` draws them.
+    """Return the deviations (K, seeds) of networks whose weights are drawn as in the handout's `draw`.
 
     same : True to use the same seeds at all widths.
     """
@@ -100,7 +100,7 @@ def fitted(widths: Sequence[int], values: Array, confidence: float) -> tuple[flo
 
 
 def decided(low: float, high: float, theory: float, against: float) -> str:
-    """Return "pass", "fail" or "undecided", by the rule of the handout's `verdict`."""
+    """Return "pass", "fail" or "undecided", according to the rule of the handout's `verdict`."""
     half = abs(theory - against) / 2
     inside = (theory - half < low) + (high < theory + half)
     outside = high < theory - half or low > theory + half
@@ -122,7 +122,7 @@ def problem(rng: np.random.Generator, N: int, d: int) -> tuple[Array, Array]:
 
 
 def runs(rng: np.random.Generator, variant: Variant) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """Yield (title, (x, y, W, a, lr, steps)) for short training runs of networks so narrow that their features move."""
+    """Yield (title, (x, y, W, a, lr, steps)) for short runs of networks that are narrow enough for features to move."""
     for title, N, d, n, steps in (
         ("width 6, 8 steps", 4, 3, 6, 8),
         ("width 40, 5 steps", 5, 2, 40, 5),

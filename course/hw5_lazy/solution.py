@@ -38,7 +38,7 @@ def outputs(x, W, a):
 
 
 def vjp(x, W, a, u):
-    """Map u (N,) to the gradient of sum_i u_i f(x_i), as dW (d, n) and da (n,): u J."""
+    """Map u (N,) to u J, the gradient of sum_i u_i f(x_i), as dW (d, n) and da (n,)."""
     d, n = W.shape
     z = x @ W / np.sqrt(d)
     return x.T @ (u[:, None] * slope(z) * a) / np.sqrt(d * n), u @ phi(z) / np.sqrt(n)
@@ -137,7 +137,7 @@ def measure(x, y, widths, seeds, lr, steps, seed):
 
 
 def fit(widths, values, confidence):
-    """Fit A n^b to values (K, S) at K widths; return three numbers, b and the ends of its interval, low and high."""
+    """Fit A n^b to values (K, S) at K widths; return (b, low, high), with the ends of the interval of b."""
     # BEGIN SOLUTION
     log_n = np.repeat(np.log(widths), values.shape[1])
     log_v = np.log(values).ravel()

@@ -1,4 +1,4 @@
-"""Define the exercises of assignment 6, with `mn.ABC` and `mn.coordinate_check`.
+"""Define the exercises of assignment 6, based on `mn.ABC` and `mn.coordinate_check`.
 
 A table is judged by its effect. The initial sizes are tested with the correct rates for them, and the rates with the
 correct initial sizes, so that each mistake costs only its own exercise.  The norms |W| and |dW| identify the wrong
@@ -167,8 +167,8 @@ def sized(
 def examined(b: Triple, c: Triple, by: Literal["sgd", "adam"]) -> tuple[mn.CoordinateCheck | None, dict[str, str]]:
     """Return (the coordinate check of a table with a = 0, {quantity and tensor: the mistake}).
 
-    The check is None if training diverges.  Four networks of each width usually reveal a wrong exponent.  Otherwise
-    more networks are drawn, up to 256, until the exponents of all |h| and |dh| are certain.
+    The check is None if training diverges.  Four networks of each width usually reveal a wrong exponent.  If they show
+    no mistake, up to 256 are drawn, until a verdict on the exponents of all |h| and |dh| is reached.
     """
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((16, 8)), rng.standard_normal((16, 2))

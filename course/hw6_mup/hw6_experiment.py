@@ -1,7 +1,7 @@
 """Prepare the experiment's data: twelve handwritten digits, labelled even or odd, and three tables.
 
-In "NTK", weights start from N(0, 1), and a sum over n units has the multiplier n^-1/2. In "means", such a sum is
-divided by n, and the rates let outputs move by an amount of order one. The third table is yours: muP.
+In "NTK", the standard deviations do not depend on n, and a sum over n units has the multiplier n^-1/2. In "means", such
+a sum is divided by n, and the rates let outputs move by an amount of order one. The third table is yours: muP.
 """
 
 import numpy as np

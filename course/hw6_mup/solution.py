@@ -86,7 +86,7 @@ def gradients(x, y, weights, table):
 
 
 def step(x, y, weights, table, lr):
-    """Return new weights after one step of your handout's optimiser, at the table's rates."""
+    """Return new weights after one step of your handout's optimiser, with the table's rates."""
     # BEGIN SOLUTION
     n, found = float(len(weights[1])), []
     for place, W, dW in zip(PLACES, weights, gradients(x, y, weights, table)):
@@ -100,7 +100,7 @@ def step(x, y, weights, table, lr):
 
 
 def sizes(x, y, weights, table, lr, steps):
-    """Return (2, 3): the sizes of h1, h2, f after the last step, and the sizes of their changes since the start."""
+    """Return the sizes (2, 3) of h1, h2, f after the last step (row 0) and of their changes since the start (row 1)."""
     # BEGIN SOLUTION
     start = forward(x, weights, table)
     for _ in range(steps):
@@ -115,7 +115,7 @@ def sizes(x, y, weights, table, lr, steps):
 
 
 def coordinate_check(x, y, widths, seeds, table, lr, steps, seed):
-    """Return the exponents (2, 3) of the width in `sizes`, fitted to all widths and to networks 0 ... seeds - 1."""
+    """Fit powers of the width to `sizes` of networks 0 ... seeds - 1 at all widths; return the exponents (2, 3)."""
     # BEGIN SOLUTION
     d, C = x.shape[1], y.shape[1]
     found = [[sizes(x, y, initial(seed, n, s, d, C, table), table, lr, steps) for s in range(seeds)] for n in widths]

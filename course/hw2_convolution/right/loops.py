@@ -17,7 +17,7 @@ def from_last(x):
 
 
 def pixels(H, L, size, stride, pad):
-    """Yield (i, j, rows, columns, top, left): an output pixel, the image's part in its window, and its corner."""
+    """Yield (i, j, rows, columns, top, left): output pixel, image rows and columns in its window, window corner."""
     for i in range(out_size(H, size[0], stride, pad)):
         for j in range(out_size(L, size[1], stride, pad)):
             top, left = i * stride - pad, j * stride - pad

@@ -28,7 +28,7 @@ def scattered(values, at, shape, pad):
 
 
 def matrix(W):
-    """Reshape W to (C k m, n)."""
+    """Reshape W, flipped if the variant requires it, to (C k m, n)."""
     W = W[::-1, ::-1] if variant.kernel == "convolution" else W
     return W.transpose(2, 0, 1, 3).reshape(-1, W.shape[3])
 

@@ -1,4 +1,4 @@
-"""Compute sums by einsum, angles by orthogonalising one vector against the other, and ReLU's kernel from angles."""
+"""Compute sums with einsum, angles by orthogonalising one vector against the other, and ReLU's kernel from angles."""
 
 import numpy as np
 from scipy.special import erf, ndtr

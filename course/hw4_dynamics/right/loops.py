@@ -51,7 +51,7 @@ def descent(K, y, lr, steps, f0):
 
 
 def coefficients(K, r, t):
-    """Return the coefficients a_t of one output, for which r = y - f0."""
+    """Return the coefficients a_t for one output with the residual r = y - f0."""
     a = np.zeros(len(r))
     for lam, v in pairs(K):
         if lam > 0:

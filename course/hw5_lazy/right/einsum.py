@@ -1,4 +1,4 @@
-"""Write every sum as an einsum; fit the line through the logarithms with the pseudo-inverse."""
+"""Write the sums as einsums; fit the line through the logarithms with the pseudo-inverse."""
 
 import numpy as np
 from scipy.special import erf, stdtrit

@@ -1,4 +1,4 @@
-"""Process one example at a time, with every formula as it is written in the handout."""
+"""Process one example at a time, using the formulas of the handout."""
 
 import math
 
