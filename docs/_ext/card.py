@@ -1,9 +1,9 @@
-"""Draw the logo, and the preview image that other sites show for a link: trained networks and their limit.
+"""Draw the logo, and the preview image that other sites show for a link, with trained networks and their limit.
 
     python3 make.py python docs/_ext/card.py
 
-The data are five points of a sine.  The band contains 95 % of the infinitely wide networks trained on these points
-(`an.ensemble`).  The lines are networks of width 512, trained by `mn.train`.  The logo shows a posterior.
+The data are five points on a sine curve.  At each point, the band contains about 95 % of the infinitely wide networks
+trained on these data (`an.ensemble`).  The lines are networks of width 512, trained by `mn.train`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def band() -> tuple[Any, Any]:
 
 
 def trained(count: int = 8) -> Any:
-    """Return the outputs (count, 161) of finite networks, trained until the outputs no longer change."""
+    """Return the outputs (count, 161) of finite networks on the grid after 20,000 training steps."""
     net = mn.Network(spec, (1,), parametrization=mn.NTK())
     theta0 = np.stack([net.init(np.random.default_rng(s)) for s in range(count)])
     lr = 0.5 * an.max_learning_rate(an.kernel(spec).ntk(x))
@@ -44,7 +44,7 @@ def trained(count: int = 8) -> Any:
 
 
 def card(mean: Any, half: Any) -> None:
-    """Draw card.png, 1280 x 640 pixels. The band is mean ± half."""
+    """Draw card.png, 1280 x 640 pixels. The band extends from mean - half to mean + half."""
     figure = plt.figure(figsize=(12.8, 6.4), dpi=100, facecolor="white")
     axes = figure.add_axes((0.46, 0.08, 0.52, 0.84))
     axes.fill_between(grid[:, 0], mean - half, mean + half, color=BAND, lw=0)
@@ -63,7 +63,7 @@ def card(mean: Any, half: Any) -> None:
 
 
 def logo() -> None:
-    """Draw logo.svg, 64 x 64 units: the mean of a posterior given three points, and two standard deviations."""
+    """Draw logo.svg, 64 x 64 units: a posterior given three points, its mean and a band of ±2 standard deviations."""
     points, at = np.array([[-1.0], [0.1], [1.0]]), np.linspace(-1.55, 1.55, 61)[:, None]
     kernel = an.kernel(mn.Sequential(mn.Dense(512, w_std=3.0, b_std=0.3), mn.Erf(), mn.Dense(1, w_std=1.4)))
     gp = an.posterior(kernel, points, values := np.array([[-0.55], [0.7], [-0.3]]))

@@ -28,7 +28,7 @@ RAISED = re.compile(r"^\w+(?:Error|Layer)\b")
 
 
 def escaped(text: str) -> str:
-    """Escape plain text for reStructuredText. Three dots become …, because Sphinx's summary ends at the first dot."""
+    """Escape plain text for reStructuredText. Three dots become …, because a summary ends at the first dot."""
     return (
         re.sub(r"([\\*_|`])", r"\\\1", STRESSED.sub("\0\\1\1", text.replace("...", "…")))
         .replace("\0", "*")

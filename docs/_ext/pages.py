@@ -1,6 +1,6 @@
 """Generate the pages of internal modules, the list of public names, the gallery and copies of the repository's pages.
 
-Sphinx calls this module before it reads its sources.  Git ignores the generated pages.
+Sphinx calls `on_start` before it reads its sources.  Git ignores the generated pages.
 """
 
 import ast
@@ -36,7 +36,7 @@ SHOWN = (
 
 
 def written(path: Path, text: str) -> None:
-    """Write a page unless it already has this text, so that Sphinx does not read it again."""
+    """Write a page unless the file already has this text, so that Sphinx reads only changed pages again."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists() or path.read_text(encoding="utf-8") != text:
         path.write_text(text, encoding="utf-8")
@@ -60,7 +60,7 @@ def modules() -> list[str]:
 
 
 def importable(name: str) -> bool:
-    """True if the module can be imported. Some modules need an extra (`numba_kernels`) or a GPU (`gpu_kernels`)."""
+    """Return True if the module can be imported. Some need an extra (`numba_kernels`) or a GPU (`gpu_kernels`)."""
     try:
         importlib.import_module(name)
     except ImportError:
@@ -69,7 +69,7 @@ def importable(name: str) -> bool:
 
 
 def reachable(name: str) -> bool:
-    """True if the parent's attribute of this name is a module. `analytic.kernel`, for example, is a function."""
+    """Return True if the parent's attribute of this name is a module (`analytic.kernel`, for example, is not)."""
     parent, _, leaf = name.rpartition(".")
     return inspect.ismodule(getattr(importlib.import_module(parent), leaf, None))
 
@@ -305,7 +305,7 @@ def on_source(app: Any, page: str, source: list[str]) -> None:
 def on_page(app: Any, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
     """Remove the links from source code back to the documentation. Sphinx calls this for each page that it writes.
 
-    A link names the module that defines an object, e.g. `minintk.models.empirical.ntk`; the page is `minintk.ntk`.
+    Such a link has the name in the defining module (`minintk.models.empirical.ntk`), but the page is `minintk.ntk`.
     """
     if page.startswith("_modules/") and "body" in context:
         context["body"] = re.sub(r'<a class="viewcode-back".*?</a>', "", context["body"])

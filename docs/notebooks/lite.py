@@ -1,4 +1,4 @@
-"""Add a JupyterLite with the notebooks to the site: `python3 make.py lite`, before or after `docs`.
+"""Add JupyterLite with the notebooks to the site: `python3 make.py lite`, before or after `docs`.
 
 site/lite/ then contains Jupyter, the notebooks as .ipynb, and wheels of minintk and of packages that Pyodide lacks.
 The reader's browser fetches Pyodide, NumPy, SciPy and Matplotlib from Pyodide's own server.
@@ -21,7 +21,7 @@ LACKING = ("array-api-compat", "filelock", "lazy-loader", "markdown-it-py", "mdu
 
 
 def converted(source: Path) -> None:
-    """Write a notebook as .ipynb into build/lite/files, with a first cell that installs minintk."""
+    """Convert a notebook to .ipynb in build/lite/files, with an added first cell that installs minintk."""
     notebook = jupytext.read(source)
     notebook.metadata["kernelspec"] = {"name": "python", "display_name": "Python (Pyodide)", "language": "python"}
     for cell in notebook.cells:

@@ -72,14 +72,14 @@ def to_typst(text: str) -> str:
 
 
 def figure(found: re.Match[str]) -> str:
-    """Return an image with its caption, at the text's width if it is wider than 400 units, and at 66 % otherwise."""
+    """Return the Markdown of a captioned image, at the text width if it is wider than 400 units, at 66 % otherwise."""
     size = re.search(r'viewBox="0 0 (\d+)', (NOTES / found[1]).read_text(encoding="utf-8"))
     width = "100%" if size and int(size[1]) > 400 else "66%"
     return f"![{' '.join(found[2].split())}]({found[1]}){{width={width}}}\n"
 
 
 def compiled(parts: list[str], title: str, path: Path) -> None:
-    """Typeset the parts, which are typst code, as one PDF file with the given title."""
+    """Typeset the parts, written in typst, as one PDF file with the given title."""
     head = f'#set document(title: "{title}")\n'
     source = NOTES / f".{path.stem}.typ"  # in the figures' folder, because paths are relative
     source.write_text(head + LOOK + "\n\n".join(parts), encoding="utf-8")

@@ -34,7 +34,7 @@ def row(a: Any, digits: int = 3) -> list[float]:
 
 
 def circle(angles: Any) -> Any:
-    """Return the points (N, 2) at these angles on the circle of radius sqrt(2)."""
+    """Return the points at these angles on the circle of radius sqrt(2), as an array (N, 2)."""
     return np.sqrt(2) * np.stack([np.cos(angles), np.sin(angles)], axis=1)
 
 

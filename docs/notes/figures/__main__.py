@@ -2,7 +2,7 @@
 
     python3 make.py python docs/notes/figures [CHAPTER ...]
 
-CHAPTER is one of chain_rule, gaussians, kernel_stays, closed_form, one_knob, why_mup.  By default, all six run.
+CHAPTER is one of chain_rule, gaussians, kernel_stays, closed_form, one_knob, why_mup.  By default, all six are redrawn.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Draw the figures of chapter 1: errors of finite differences, the cost of a gradient, a convolution as a matrix."""
+"""Draw the figures of chapter 1: finite-difference errors, the cost of a gradient, and a convolution as a matrix."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def modes() -> None:
 
 
 def ensemble(networks: int = 100, n: int = 1024) -> None:
-    """Draw trained outputs with the theoretical band, and the standard deviations of networks, theory and posterior."""
+    """Draw trained outputs with the theoretical band, and measured, theoretical and posterior standard deviations."""
     angles = np.linspace(0, 2 * np.pi, 61)
     line_x, at = np.stack([np.cos(angles), np.sin(angles)], axis=1) * 2**0.5, np.array([4, 16, 27, 40, 52])
     x, y = line_x[at], np.array([[1.0], [-0.5], [0.5], [-1.0], [0.8]])

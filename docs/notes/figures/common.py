@@ -1,4 +1,4 @@
-"""Set the style of the notes' figures, and save each figure so that every run writes an identical file."""
+"""Set the style of the notes' figures, and save them so that repeated runs write identical files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def save(figure: Any, name: str) -> None:
 
 
 def bars(axes: Any, n: Any, values: Host, at: int, label: str) -> None:
-    """Plot the means of `values` (K, S) over S against n (K,), with standard errors, in the style of series `at`."""
+    """Plot the mean of each row of `values` against n, with its standard error, in the style of series `at`."""
     error = values.std(axis=1, ddof=1) / np.sqrt(values.shape[1])
     axes.errorbar(n, values.mean(axis=1), error, fmt=MARKERS[at % 4], ms=4, color=COLOURS[at % 4], label=label)
 

@@ -10,7 +10,7 @@ import minintk as mn
 
 
 def relu(n: int, depth: int = 1) -> mn.Sequential:
-    """Return the spec of a ReLU network with w_std^2 = 2, for which E f^2 = 1 at x = 1 and at any depth."""
+    """Return the spec of a ReLU network with w_std^2 = 2 in hidden layers, so that E f^2 = 1 at x = 1 and any depth."""
     hidden = [layer for _ in range(depth) for layer in (mn.Dense(n, w_std=2**0.5), mn.ReLU())]
     return mn.Sequential(*hidden, mn.Dense(1))
 
@@ -56,7 +56,7 @@ def kurtosis(widths: tuple[int, ...] = (2, 4, 8, 16, 32, 64), draws: int = 400_0
 
 
 def kernels(widths: tuple[int, ...] = (16, 32, 64, 128, 256, 512), seeds: int = 2000) -> None:
-    """Draw the rms deviation of one input's tangent kernel from its limit, for 1 and 3 hidden layers, and sqrt(3/n)."""
+    """Draw the relative rms deviation of Theta(x, x) from its limit, for 1 and 3 hidden layers, and sqrt(3/n)."""
     x, rng = np.ones((1, 1)), np.random.default_rng(4)
     figure, (axes,) = panels(1, 4.4)
     for at, depth in enumerate((1, 3)):

@@ -14,12 +14,12 @@ WIDTHS, SEEDS, TIMES = (64, 128, 256, 512, 1024), 12, np.geomspace(0.5, 40, 10)
 
 
 def digits(N: int = 16) -> tuple[Host, Host]:
-    """Return (x, y): N digits, their first d = 8 principal components scaled to |x|^2 = d, and the parities +-1."""
+    """Return (x, y): the first d = 8 principal components of N digits, scaled to |x|^2 = d, and the parities +-1."""
     return mn.datasets.digits().pca(8).on_sphere().subset(N, np.random.default_rng(0)).parity()
 
 
 def trained(n: int, phi: Any, *, positive: bool = False) -> dict[str, Host]:
-    """Return the movements of kernel, features and weights in gradient flow, as {name: array (SEEDS, len(TIMES))}.
+    """Return how far kernel, features and weights move in gradient flow, as {name: array (SEEDS, len(TIMES))}.
 
     n : width.   positive : if True, the initial output weights are made positive, and F = f - f_0 is trained.
     """

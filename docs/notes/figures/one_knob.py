@@ -15,7 +15,7 @@ GAMMAS, WIDTHS, SEEDS = 2.0 ** np.arange(-2, 9), (64, 1024, 16384), 8
 
 
 def moved(n: int, gamma: float) -> Host:
-    """Return |Theta_t - Theta_0| / |Theta_0|, (SEEDS,), once the loss is below a tenth of the initial loss."""
+    """Return each network's |Theta_t - Theta_0| / |Theta_0| once its loss is below a tenth of the initial loss."""
     x, y = digits(8)
     net = mn.Network(mn.Sequential(mn.Dense(n), mn.Tanh(), mn.Dense(1)), (8,))
     theta0, alpha = net.init(np.random.default_rng(n), ensemble=SEEDS), gamma / np.sqrt(n)
