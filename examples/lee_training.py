@@ -32,7 +32,7 @@ def ten_classes(data: str, n_train: int, n_test: int, *, flat: bool = False, zer
     """Return training and test pairs (images, one-hot labels) in float32.
 
     The standardised images are (N, H, W, C), or (N, d) if `flat`. With zero_mean=True, the labels are 9/10 for the
-    correct class and -1/10 for the others. Calls with equal arguments return the same arrays.
+    correct class and -1/10 for the others. The last two results are cached: do not modify them.
     """
     train, test = images(data, n_train, n_test)
     sets = [part.one_hot(zero_mean=zero_mean) for part in (train.standardise(), test.standardise(fit=train))]

@@ -96,7 +96,7 @@ class Claim(NamedTuple):
 
 
 def between(values: Iterable[Measured], low: float, high: float, rule: str) -> Claim:
-    """Claim that each number lies between low and high, tested from both sides by Student's t."""
+    """Return the claim that each number lies between low and high, tested by two one-sided t-tests."""
 
     def judge(v: Measured) -> tuple[float, float]:
         if v.half == 0:

@@ -430,7 +430,7 @@ class Normalise(Step):
     pixels: tuple[int, ...] = ()
 
     def law(self, law: Law) -> Law:
-        """Require Gaussian features, because these have mean 0; return their law."""
+        """Return `law`; raise UnsupportedLayer unless features are Gaussian, and so have the mean 0 that we use."""
         if not law.gaussian:
             raise UnsupportedLayer(
                 "LayerNorm acts on features that are not Gaussian with mean 0 at infinite width (the inputs "

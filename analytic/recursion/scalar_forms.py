@@ -428,7 +428,7 @@ def gaussian_turn(m: Any, p: Any, r: Any, one: Numbers, two: Numbers, k: Numbers
 
 
 def rectified(m: Any, A: Any, B: Any, U2: Any = None) -> tuple[Any, Any]:
-    """Return the two terms below for phi(x) = max(x, 0)^2, the arc-cosine kernel of order 2.  L = sin a - a cos a:
+    """Return the two terms below for phi(x) = max(x, 0)^2.  With L = sin a - a cos a, the arc-cosine kernel has
 
         (2 pi / U^2) (E(U) - E(k)) = (2 pi + a) sin(a)^2 - 3 L cos a        (pi / 2U) dE / dk = L + pi cos a
 

@@ -203,7 +203,7 @@ def refused(found: Finding) -> Finding:
 
 
 def exponent(law: str, expected: float, tolerance: float, widths: Sequence[int], values: Sequence[Host]) -> Finding:
-    """Return a finding that compares the `expected` power of the width with a fit to values[i] : (S,) at widths[i]."""
+    """Return a finding that compares the `expected` exponent with that fitted to values[i] : (S,) at widths[i]."""
     fit = power_law(widths, values, confidence=CONFIDENCE)
     low, high = fit.interval
     verdict = judged(fit.interval, expected - tolerance, expected + tolerance)

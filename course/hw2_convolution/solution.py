@@ -1,6 +1,6 @@
 """Assignment 2, convolution and pooling by hand. Write the functions below; the handout says what each one returns.
 
-You may import only NumPy. Never modify the inputs; return float32 for float32 inputs.
+Besides the standard library, you may import only NumPy. Never modify the inputs; return float32 for float32 inputs.
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
 """Assignment 3, the kernels of a wide network. Write the functions below; the handout says what each one returns.
 
-You may import only NumPy and SciPy. Every array is float64. Never modify the inputs.
+Besides the standard library, you may import only NumPy and SciPy. Every array is float64. Never modify the inputs.
 """
 
 import numpy as np

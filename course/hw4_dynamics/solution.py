@@ -1,6 +1,6 @@
 """Assignment 4, training in closed form. Write the functions below; the handout says what each one returns.
 
-You may import only NumPy and SciPy. Every array is float64. Never modify the inputs.
+Besides the standard library, you may import only NumPy and SciPy. Every array is float64. Never modify the inputs.
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
 """Assignment 5, lazy or learning. Write the functions below; the handout says what each one returns.
 
-You may import only NumPy and SciPy. Never modify the inputs; every array is float64.
+Besides the standard library, you may import only NumPy and SciPy. Never modify the inputs; every array is float64.
 """
 
 import numpy as np

@@ -34,7 +34,7 @@ def rms(a: Any) -> float:
 
 
 def signals(net: Network, theta: Array, x: Array) -> tuple[dict[str, Signal], float]:
-    """Return {layer with weights: its signal}, and the number of multiplications per example in a forward pass."""
+    """Return {layer with weights: its signal}, and the number of multiplications by weights per example and pass."""
     inputs = {t.name for t in net.layout.tensors if t.role.place == "input"}
     found, work = dict[str, Signal](), 0.0
     for name, (before, after) in trace(net, theta, x).items():

@@ -63,7 +63,7 @@ def chunks(piece: slice, step: int) -> list[slice]:
 
 
 def correlate(patches: Patches, x: Array, V: Array, b: Array | None, before: Before | None = None) -> Array:
-    """Compute P(x) V + b : (..., N, *windows.out, C_out), in chunks of examples, for b : (..., 1, B C_out).
+    """Return P(x) V + b : (..., N, *windows.out, C_out), computed in chunks of examples.   b : (..., 1, B C_out).
 
     before : a map that compiled loops apply to x while they copy it into their frames.  Only these loops support it.
     """

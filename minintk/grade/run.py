@@ -79,7 +79,7 @@ class Graded:
 
 @dataclass(frozen=True)
 class Grade:
-    """The grade of a submission.  exercises : the results, in order.  variant : the variant that the seed drew.
+    """The grade of a submission.  exercises : the results, in order.  variant : the variant selected by the seed.
 
     wall : the mechanisms of the sandbox, e.g. "Landlock 7, seccomp"; None if no sandbox was built.
     """

@@ -65,7 +65,7 @@ def package(name: str) -> Finding:
 
 
 def analytic() -> Finding:
-    """Report where Python finds the package `analytic`.  An `analytic` from another package counts as broken."""
+    """Report where Python finds the package `analytic`.  A package of another distribution counts as broken."""
     spec, ours = find_spec("analytic"), Path(minintk.__file__).parents[1] / "analytic" / "__init__.py"
     problem = minintk.other_analytic()
     if problem is None and (spec is None or spec.origin != str(ours)):

@@ -16,9 +16,9 @@ from minintk.models.network import Network
 def unlift(net: Network, theta: Array, state: Mapping[str, Any], *, layout: Axes = "torch") -> dict[str, Any]:
     """Return a copy of `state` as NumPy arrays, with the weights from theta : (P,).  This is the inverse of `lift`.
 
-    state : the dictionary that was lifted, or one with the same names and nesting.  If the statistics mean', r of a
-    BatchNorm differ from those in `state`, e.g. after `Network.calibrate`, then its scale is set to r, its offset to
-    -r mean', its mean to 0 and its variance to 1 - eps.
+    state : the dictionary that was lifted, or one with the same names and nesting.  A frozen BatchNorm
+    computes r (x - mean').  If r or mean' differs from `state`, for example after `Network.calibrate`, the returned
+    scale is r, the offset -r mean', the mean 0 and the variance 1 - eps.
 
     The returned weights are linear in theta, so `unlift` also converts gradients if all multipliers are 1.  Raises
     ValueError for an ensemble or for a BatchNorm without frozen statistics, and the same exceptions as `lift`.

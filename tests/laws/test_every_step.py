@@ -42,7 +42,7 @@ def drawn(shape: tuple[int, ...]) -> Array:
 def kernels() -> list[tuple[mn.Sequential, tuple[int, ...], Program]]:
     """Return (spec, shape of an example, program) for each layer that has an infinite-width kernel.
 
-    Layers whose kernels warn of an inexact quadrature, e.g. ELU and Hardswish, are left out.
+    Cases whose kernels warn of an inexact quadrature, such as all cases of ELU, are left out.
     """
     found = []
     for layer, shape in (case for kind in layers() for case in examples(kind)):

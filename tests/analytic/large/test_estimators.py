@@ -260,7 +260,7 @@ def test_a_probability_is_a_share_of_networks() -> None:
 
 
 def test_shares_are_an_integral() -> None:
-    """Shares equal Phi((f_1 - f_2) / sqrt 2) for two classes and a quadrature for five. Large f cause no NaN."""
+    """Shares equal Phi((f_1 - f_2) / sqrt 2) for two classes and a quadrature for five. Large f do not give NaN."""
     f = np.random.default_rng(0).standard_normal((20, 5)) * 3
     two = shares(f[:, :2])
     assert np.allclose(two[:, 0], ndtr((f[:, 0] - f[:, 1]) / 2**0.5), rtol=1e-12)

@@ -192,7 +192,7 @@ def test_a_tangent_kernel_is_contracted_layer_by_layer(model: str) -> None:
 
 
 def test_the_contractions_of_a_fully_connected_kernel() -> None:
-    """A layer from K to n units costs at most N N (C n + K) multiplications. A Jacobian would cost N N P per output."""
+    """A layer from K to n units costs at most N N (C n + K) multiplications. J J' from J would cost N N P C."""
     net = mn.Network(mn.Sequential(mn.Dense(64), mn.ReLU(), mn.Dense(64), mn.ReLU(), mn.Dense(10)), (20,))
     N = 12
     with counted(Contraction, "__call__", contracted) as products:

@@ -1,4 +1,4 @@
-"""Compare an exponent's interval with SciPy's regression, and test its coverage and the grade of an experiment."""
+"""Test an exponent's interval (its coverage, and against SciPy's regression) and the points for an experiment."""
 
 import numpy as np
 import pytest
