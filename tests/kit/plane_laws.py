@@ -85,9 +85,14 @@ def law_planes(case: tuple[mn.Sequential, Array], by: By) -> None:
     """
     spec, x = case
     kernel = an.kernel(spec)
-    with by(False):
-        plain = kernel.both(x)
-    for dtype, *bounds in ("float64", 1e-13, 1e-10), ("float32", 1e-6, 1e-6):
+    for dtype, *bounds, repeat in ("float64", 1e-13, 1e-10, 1e-12), ("float32", 1e-6, 1e-6, 1e-5):
+        with by(False):
+            try:
+                plain = kernel.both(x.astype(dtype).astype("float64"))
+            except ValueError:  # after relu^2 and exp, a variance exceeds 1e300
+                reject()
+        if max(np.abs(k).max() for k in plain) > 1e30:  # float32 may overflow inside
+            reject()
         with by(True) as asked:
             got, nngp, block = (
                 kernel.both(x.astype(dtype)),
@@ -102,7 +107,8 @@ def law_planes(case: tuple[mn.Sequential, Array], by: By) -> None:
             assert np.abs(a - b).max() <= bound * root.max() ** 2, (
                 f"{dtype}: {np.abs(a - b).max() / root.max() ** 2:.1e}"
             )
-        np.testing.assert_allclose(block, got.ntk[:2, 1:], rtol=1e-12 if dtype == "float64" else 1e-5)
+        rounding = np.finfo(dtype).eps * np.abs(plain.ntk).max()  # small images beside a large one lose digits
+        np.testing.assert_allclose(block, got.ntk[:2, 1:], rtol=repeat, atol=rounding)
 
 
 GRID = mn.Conv2d(4, 3, b_std=0.2)
