@@ -1,4 +1,4 @@
-"""Run each task of this checkout with one command.  Python 3.11 or newer suffices; no other installation is needed.
+"""Run each task of this checkout with one command.  Only Python 3.11 or newer must be installed.
 
     python3 make.py verify [options]    compare finite networks with infinite-width theory, on real digits
     python3 make.py test [options]      run the tests (options go to pytest: -k name, -x, ...)

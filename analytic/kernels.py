@@ -144,11 +144,11 @@ class Kernel:
     differ by a factor R, errors grow by about R times the precision (float64's if R > 100).  Raises ValueError if R >
     1e8, or if a root mean square is below 1e-135 or above 1e149, except for ReLU-like networks without biases.
 
-    On a CPU, results have the same bits in every call: they depend on inputs, libraries and processor, but not on the number of
-    threads or the load.  Results with and without `store` or `executor` have the same bits.
+    On a CPU, results have the same bits in every call: they depend on inputs, libraries and processor, but not on the
+    number of threads or the load.  Results with and without `store` or `executor` have the same bits.
 
     With Numba (`pip install minintk[fast]`), image kernels of closed-form activations take about a fifth of the time.
-    Small image kernels do not use Numba, because loading it takes 0.25 s.
+    Small image kernels do not use Numba, because loading it takes about 0.25 s.
 
     x2 : M examples; defaults to x1.  With `minintk.Dropout`, x2 always has its own masks.  Hence K(x, x) of an example
         with itself appears only on the diagonal of nngp(x1), and not in nngp(x1, x1) or nngp(x1, x1.copy()).
@@ -343,7 +343,7 @@ class Kernel:
         No layer amplifies the quadratures' errors e_l, so they contribute 2 sum_l e_l.  For vectors, we add 4 eps sum_l
         (chi_{l+1} ... chi_L)^1/2, because a layer multiplies small squared angles by chi (docs/guide/activations.md).
         For Sign, chi and the result are inf.  If phi has kinks or large arguments, pairs of correlation c have an error
-        e_l |c|^1024.  A result can depend on the other rows, so two calls can disagree by the sum of their errors.
+        e_l |c|^1024.  A result can depend on the other rows, so two calls can differ by up to the sum of their errors.
         """
         if any(isinstance(layer, s.Sign) for layer in every(self.spec)):
             return float("inf")

@@ -79,7 +79,7 @@ class Outcome:
 
 
 def seeds(assignment: Assignment, *, every: bool = False) -> list[str]:
-    """Return a few seeds that together draw each value of each variant or, with `every`, each combination of values.
+    """Return a few seeds that together give each value of each variant or, with `every`, each combination of values.
 
     >>> from minintk.grade import Assignment
     >>> some = Assignment("demo", (), variants={"a": (1, 2), "b": (3, 4)})

@@ -1,4 +1,4 @@
-"""Grade a class into one table, and find similar hand-ins.
+"""Grade a class's hand-ins, write one table, and find similar hand-ins.
 
     python3 make.py course class hw1_backprop handed-in --seed @secret.txt --names names.txt --csv grades.csv
     python3 make.py course class hw1_backprop handed-in --seed @secret.txt --one-variant --csv grades.csv
@@ -66,7 +66,7 @@ def alike(text: str, other: str, given: str = "") -> float:
 
 
 def scripts(folder: Path) -> dict[str, str]:
-    """Return {file: text} of scripts and notebooks, without `wrong`, exercises.py, __init__.py and damaged files."""
+    """Return {file: text} of undamaged scripts and notebooks outside `wrong`, except exercises.py and __init__.py."""
     files = sorted(p for end in ("py", "ipynb") for p in folder.rglob(f"*.{end}") if "wrong" not in p.parts)
     found = {}
     for path in files:
@@ -136,7 +136,7 @@ def whole_class(
 ) -> list[list[object]]:
     """Grade all hand-ins in a folder, and rewrite the table after each student.
 
-    one : True for one variant for all students, drawn from the seed without a name.  names : the names of the students.
+    one : True for one variant for all students, determined by the seed alone.  names : the names of the students.
     A student in `names` without a hand-in gets a row with 0 points.  Returns the rows.  Raises ValueError for a second
     hand-in by a student or, unless `names` is empty, a hand-in by a student who is not in `names`.
     """
@@ -165,7 +165,7 @@ def whole_class(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Grade a class, or compare its hand-ins. Exit with status 2 if the arguments are invalid."""
+    """Grade and compare a class's hand-ins, or only compare them. Exit with status 2 if the arguments are invalid."""
     parser = argparse.ArgumentParser(prog="make.py course", description=__doc__.partition("\n")[0])
     parser.add_argument("what", choices=("class", "similar"), help="grade and compare, or compare alone")
     parser.add_argument("assignment", help="a folder with exercises.py, or its name in ./course")

@@ -4,9 +4,9 @@ Each `check_...(model, theta, x, rng)` takes a model, parameters theta : (P,) or
 and a numpy.random.Generator that draws directions.  If it fails, its AssertionError states the law, both values and the
 tolerance.  `check_layer` checks every law for one layer at several positions in small networks.
 
-The tolerances are derived from rounding errors.  Let eps be the spacing of floating-point numbers at 1, and m = 4 (sum
-of all layer sizes + N + 8) the number of roundings on a path through the network and back.  A tolerance is m eps times
-the size of the terms: |u| |J| |v| for <u, J v>, |J_i| |J_j| for entries of J J', and |f| + |J| |theta| for f.
+The tolerances are derived from rounding errors.  Let eps be the spacing of floats at 1, and m = 4 (sum of all layer
+sizes + N + 8) an estimate of the number of roundings on a path through the network and back.  A tolerance is m eps
+times the size of the terms: |u| |J| |v| for <u, J v>, |J_i| |J_j| for entries of J J', and |f| + |J| |theta| for f.
 
 To define a layer, write a frozen dataclass and register its shape rule and its finite rule.  The page "Extending" in
 the documentation gives an example and shows how `check_layer` reports a mistake.
@@ -209,7 +209,7 @@ def check_ensemble(model: Model, theta: Array, x: Array, rng: np.random.Generato
 
 
 def check_blocks(model: Model, theta: Array, x: Array, rng: np.random.Generator) -> None:
-    """Check that ntk and ntk_full under memory limits of 2^24 bytes or less equal the kernels from the full J."""
+    """Check that ntk and ntk_full under memory limits of 2^24 bytes or less equal the kernels computed in one piece."""
     _, J = model.linearize(theta, x)
     m, largest = roundings(model, theta, x), float(_norm(_rows(J)).max()) ** 2
     other = x[::-1][: (x.shape[0] + 1) // 2]

@@ -1,7 +1,7 @@
 """Divide independent tasks among threads, while BLAS is limited to one thread.
 
 NumPy's ufuncs and BLAS release the interpreter lock, so threads can use all cores.  More BLAS threads would
-oversubscribe the cores.  Pieces depend only on the size of the work, and sums over them have a fixed order.
+oversubscribe the cores.  Sums run over pieces that depend only on the size of the work, in a fixed order.
 
 Any public call can run inside another call in the same thread (in a signal handler or a callback), and an exception
 can end any call.  The following rules make this safe.
@@ -146,7 +146,7 @@ def _place() -> tuple[int, int]:
 
 def parallel(work: Callable[..., T], items: Iterable[Any]) -> list[T]:
     """Return [work(item) for item in items], computed on all cores.  All threads stop before an error is raised.
-    Inside the pool, for one core or for one item, this is a plain loop.  For several items, BLAS uses only one thread.
+    Inside the pool, on one core or for one item, this is a plain loop.  For several items, BLAS uses only one thread.
 
     >>> parallel(lambda i: i * i, range(4))
     [0, 1, 4, 9]

@@ -51,7 +51,7 @@ class LearningCurve:
         return float(e.error(kappa, kappa)[0, 0])
 
     def sgd(self, steps: Any, lr: float, *, batch: int = 1) -> Host:
-        """Return the test loss of one-pass SGD after each number of `steps`, with `batch` new examples per step.
+        """Return the test loss of one-pass SGD after `steps` steps, () or (T,), with `batch` new examples per step.
 
             loss(T) = F(T) + (lr^2 / batch) sum_{u < T} K(T - 1 - u) loss(u)          (Paquette et al. 2024)
             F(T) = sum_j v_j^2 q_j^T + noise,    K(T) = sum_j z_j^2 q_j^T
@@ -98,8 +98,8 @@ def learning_curve(
 
     For Gaussian phi_k, the formulas hold for large width and many examples, up to corrections of order 1/width and
     1/examples.  For other phi_k, they are approximate.  For width = inf, `ridge` gives the loss of `eigenlearning`.
-    Lazy networks differ from this model: their kernels fluctuate, and they have one feature per weight.  Raises
-    ValueError unless power : (K,) and noise are >= 0, width and examples are integers or inf, and the largest lambda is
+    Lazy networks differ from this model: they have one feature per weight, and these features are dependent.  Raises
+    ValueError unless power and noise are >= 0, width and examples are integers >= 1 or inf, and the largest lambda is
     from 1e-100 to 1e100.  Sources: Bordelon et al. 2024 (flow), Paquette et al. 2024 (SGD), Simon et al. 2023 (ridge).
 
     >>> from analytic import power_law

@@ -120,7 +120,7 @@ def data_modes(kernel: Array, y: Array) -> tuple[Modes, Host]:
 
         k = M Q diag(lambda) Q',    v = Q' y / sqrt(M)
 
-    kernel : (M, M), the kernel matrix.  y : (M, C), the targets.  Returns (modes, power), with one level per mode and
+    kernel : (M, M), the kernel matrix.  y : (M, C), the targets.  Returns (modes, power), with one level per mode.
     power : (M,), v_i^2 summed over outputs.  `eigenlearning(modes, n).test_error(power)` predicts the squared error for
     n << M examples.  Eigenvalues that are zero up to rounding become 0.  Raises the same exceptions as `gradient_flow`.
 

@@ -43,7 +43,7 @@ faster = Faster()
 
 
 def works() -> Iterator[Callable[[], object]]:
-    """Yield small tasks that together run all compiled kernel loops except Sign's; yield nothing without Numba."""
+    """Yield small tasks that run the compiled kernel loops of all activations except Sign, or nothing without Numba."""
     if faster.lines is None:
         return
     duals = s.ReLU(), s.Erf(), s.GELU(), s.RectifiedMonomial(2), s.Sin(), s.Exp(0.5, 0.5), s.Gaussian()

@@ -65,7 +65,7 @@ def version(module: str) -> int:
 
 @cache
 def steps_of_form(name: str, dtype: Any, tangent: bool, numbers: int, constants: int, row: bool = False) -> int:
-    """Compile a loop of `advance` over `size` entries, and return the loop's address; `size` is the loop's argument.
+    """Compile a loop of `advance`, and return its address.  The loop's argument `size` is the number of entries.
 
     `NUMBA_OPTIONS` are not used: if the compiler fused a b + c, D would depend on whether Theta is computed.
     """

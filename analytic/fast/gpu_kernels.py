@@ -1,7 +1,7 @@
 """Propagate planes of pixel pairs through the leading layers in CUDA (on the host: `analytic.fast.numba_kernels`).
 
 A block of threads computes the pixel pairs of one image pair at one offset, and keeps them in shared memory through
-these layers.  The block reads only the precomputed values of each pixel.  It writes two sums or the entries of a field.
+these layers.  Of each pixel, the block reads only precomputed values.  It writes two sums or the entries of a field.
 The formulas are those of `analytic.recursion.scalar_forms`.  In the C code, `T` is float or double.
 """
 
@@ -189,5 +189,5 @@ def block_bytes(size: int, slots: int, threads: int, item: int) -> int:
 
 
 def threads_for(size: int) -> int:
-    """Return a block's number of threads, small enough that most threads are busy in the last pass over a plane."""
+    """Return a block's number of threads, halved for small planes so that fewer threads idle in the last pass."""
     return 128 if size > 512 else 64

@@ -48,7 +48,7 @@ class Vectors(Code):
         return Symbol(self, how(*values), arguments if operation == "*" else ())
 
     def fused(self, operation: str, a: Any, b: Any) -> Symbol | None:
-        """Fuse a + b or a - b if a or b is a product.  Otherwise, D would depend on whether Theta is computed."""
+        """Fuse a + b or a - b if a or b is a product, so that D does not depend on whether Theta is computed."""
         if isinstance(a, Symbol) and a.factors:
             b = b if operation == "+" else self.write("*", b, -1.0)
             return self.write("fmuladd", *a.factors, b)

@@ -18,7 +18,7 @@ WINDOW, FORM, COPY, ADD = range(4)
 
 @jit
 def margin(D: Any, T: Any, half: Any, half2: Any) -> None:
-    """Set D of a pair with one pixel outside the image to half the variance of the pixel inside, and Theta to 0."""
+    """Set D of pairs with one pixel outside the image to half the variance of the pixel inside, and Theta to 0."""
     for n in range(D.size):
         D[n], T[n] = half[n] + half2[n], 0
 
@@ -87,7 +87,7 @@ def plane(steps: Any, numbers: Any, forms: Any, lefts: Any, rights: Any, y: Any,
 def lift(values: Any, first: Any, others: Any, parts: Any, column: Any, out: Any) -> None:
     """Copy the pixels' values into the layout of planes, (arrays, lines width), with 0 after the last part of a line.
 
-    others : 1 for images `first`, `first` + 1, ..., or 0 for only `first`.   parts[:, column] : the first pixels.
+    others : 1 for images `first`, `first` + 1, ..., 0 for only `first`.   parts[:, column] : the parts' first pixels.
     """
     N, steps, lines, _ = values.shape
     width, last = out.shape[1] // lines, parts.shape[0] - 1
@@ -124,10 +124,10 @@ def store(work: Any, start: Any, width: Any, parts: Any, lines: Any, first: Any,
 def follow(steps: Any, numbers: Any, forms: Any, values: Any, pairs: Any, parts: Any, offsets: Any, across: Any,
            shape: Any, start: Any, lefts: Any, rights: Any, work: Any, total: Any, into: Any, field: Any, tangent: Any
            ) -> None:  # fmt: skip
-    """Add the sums of D and Theta over lines to total[0, b] and total[1, b], or add the planes to `field`.
+    """For each group b of images x', add the sums of D and Theta over lines to total[:, b], or the planes to `field`.
 
-    forms : addresses of the activations.   pairs : (one, two, some, each, row).  Image x has index `one`, and the
-        first x' has `two` + b `some`.  If `each` is set, the first x has `one` + b `some`.   row : x's start in field.
+    forms : addresses of the activations.   pairs : (one, two, some, each, row).  Image x has index `one`; group b has
+        `some` images x' from `two` + b `some` on, and x from `one` + b `some` on if `each`.   row : x's start in field.
     offsets, across : the planes' offsets across their lines, and the weight of each line.
     shape : (H, channels, top, bottom, left, W of the last grid).
     parts : the parts of a line, (x' counted from `two` + b `some`, first position, size, first pixel of x', of x).

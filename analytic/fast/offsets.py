@@ -110,7 +110,7 @@ class Steps:
     table : (kind, slot, e, H - lines, ...) of each step.  A FORM appends its index in `forms` and its number of arrays,
     which start at values[e]; the last array is for margins.  A WINDOW appends (before, kernel) of each axis; e = 1 if
     Theta is not 0.  COPY and ADD append the other slot.   factors : a FORM's (ratio, 2 rest, constants) or ADD's ratio.
-    values : arrays (n, h, w).   forms : (name, number of arrays, number of factors).   taken : last used slot.
+    values : arrays (n, h, w).   forms : (name, number of arrays, number of factors).   taken : last slot in use.
     """
 
     size: tuple[int, int]

@@ -26,7 +26,7 @@ from minintk.arrays import Array
 def dense(m: Any, p: Any, tau: Any, one: Any, two: Any, k: Any) -> tuple[Any, Any]:
     """Set p' = A A' p + d^2,   tau' = A A' tau + ratio (1/2 - p') + rest/2 / (scale scale'),   see `rules.mix_pairs`.
 
-    one, two : 1/scale unless rest is 0; then, with a bias, A and a vector (2,).  d : the vectors' inner product.
+    one, two : 1/scale unless rest is 0; with a bias, also A and a vector (2,).  d : the vectors' inner product.
     """
     if len(one) >= 3:
         *_, a, turn, turn2 = one
@@ -49,7 +49,7 @@ def homogeneous(m: Any, p: Any, tau: Any, one: Any, two: Any, k: Any) -> tuple[A
 
 
 def end(m: Any, p: Any, tau: Any, one: Any, two: Any, k: Any) -> tuple[Any, Any]:
-    """Set p to K = G G' (1 - 2 p), and tau to Theta = 2 G G' tau."""
+    """Set p to K = G G' (1 - 2 p), and tau to Theta = 2 G G' tau, where G and G' are the rows' gains."""
     both = one[0] * two[0] * 2.0
     return both * (0.5 - p), None if tau is None else tau * both
 

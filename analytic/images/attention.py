@@ -4,8 +4,8 @@
 
 Sums weighted by A, between the affine steps of values and outputs, replace a pooling's sums over windows.  With scaling
 d_k^-1 and W_q = W_k, G = k k' / d_k is a mean over the keys' d_k features and converges to a constant.  Outputs depend
-on G through h d_v terms of random sign (h heads, d_v values), and each key feature changes G by order 1 / d_k.  Hence
-Theta has no term for the keys, nor for earlier layers through the keys.  A is computed from K_0 in float64 (`Mixing`).
+on G through h d_v terms of random sign (h heads, values of size d_v), and each key feature changes G by order 1 / d_k.
+Hence Theta has no term for the keys, nor for earlier layers through the keys.  A is computed from K_0 in float64.
 
 With scaling d_k^-1/2, independent W_q and a growing number of heads, G stays Gaussian, with mean 0 and E G_as G'_bt =
 K_q(a, b) K_k(s, t).  K_q and K_k are the covariances of queries and keys.  K' is an expectation of zeta at

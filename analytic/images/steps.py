@@ -228,8 +228,8 @@ def join_fields(step: Fork, field: Field, other: Field, row: ForkCoefficients) -
 
 
 def multiply_fields(field: Field, other: Field, row: ForkCoefficients) -> None:
-    """Multiply fields: K' = K1 K2; with h = q / 2, K = h + h' - D:  D' = (h1 - h1')(h2 - h2') + K1 D2 + (h2 + h2') D1;
-    Theta' = Theta1 K2 + K1 Theta2.
+    """Multiply fields: K' = K1 K2 and Theta' = Theta1 K2 + K1 Theta2; with h = q / 2 and K = h + h' - D,
+    D' = (h1 - h1')(h2 - h2') + K1 D2 + (h2 + h2') D1.
     """
     assert row.after_branch is not None
     assert row.after_shortcut is not None
@@ -398,7 +398,7 @@ def follow(
 
 
 def equal_pixels(field: Field, a: Array, factor: float = 1.0) -> Array:
-    """Scale a Square field's entries for pixels at the same position in place, and return them, (P, A, B)."""
+    """Scale, in place, a Square field's entries for pixels at the same position, and return them, (P, A, B)."""
     every = field.xp.arange(prod(field.grid))
     places = a.reshape((field.sizes[0], every.size, -1, every.size))  # a view, so `a` changes too
     at = (slice(None), every, slice(None), every)

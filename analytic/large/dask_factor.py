@@ -3,7 +3,7 @@
     L L' = K + ridge I,    (L L')^-1 b = L^-T (L^-1 b)
 
 Each task reads its block of K from the store, which every worker must be able to access.  Blocks of L stay on the
-workers that computed them; if one dies, dask recomputes them.  K is padded with the identity to whole blocks.
+workers that computed them; if one dies, dask recomputes its blocks.  K is padded with the identity to whole blocks.
 """
 
 from __future__ import annotations

@@ -262,7 +262,7 @@ class NTKRegressor(_Regressor, _Trained):
     spec : a `minintk` spec; by default, a network of `depth` hidden layers with `activation`, w_std and b_std.
     image_shape : (H, W, C), to which each row of X is reshaped, for convolutional specs.
     ridge : penalty on weight changes, in units of mean Theta(x, x) if relative; "loo" minimises leave-one-out error.
-    landmarks : their number M or indices, for `solve(by="landmarks")`; predicts only means, in at most O(N M) per step.
+    landmarks : their number M or indices, for `solve(by="landmarks")`, at most O(N M) a step; only means are predicted.
     time : lr x steps on L = 1/(2N) sum |f - y|^2, or the number of steps if `lr` is passed; inf for convergence.
     normalize_y : True to divide the centred targets by their standard deviation and to rescale the predictions.
 

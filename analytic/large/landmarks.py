@@ -8,8 +8,8 @@ With K_mm = L L', W = diag(w) and v = L' a, conjugate gradients preconditioned w
                             P = (N / M) L' W_m L + ridge I
 
 P is S with the sum over examples replaced by N / M times the sum over landmarks.  K_nm is read in pieces of rows.  If
-K_nm fits in memory, each step reads all pieces; otherwise, S - ridge I : (M, M) is formed once, in O(M^2 + piece)
-memory.  With M = N, a is exact up to rounding.  Rudi, Carratino and Rosasco 2017, eqs. (8) and (13).
+K_nm fits in memory, each step reads all pieces; otherwise, S - ridge I is formed once, in O(M^2 + piece)
+memory.  With M = N, a is exact up to rounding and the tolerance.  Rudi, Carratino and Rosasco 2017, eqs. (8) and (13).
 """
 
 from __future__ import annotations

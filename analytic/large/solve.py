@@ -97,8 +97,8 @@ def solve(
     progress : show progress bars with the remaining time on stderr.
 
     Raises ValueError for arguments that `posterior` rejects, landmarks that are not examples, a kernel that is not
-    positive definite, a residual of 1 or more, or a store of another kernel.  Raises MemoryError or OSError, before the
-    computation, if memory or disk space is insufficient.  Warns if tol is not reached.  A second process that makes the
+    positive definite, a residual of 1 or more, or a store of another kernel.  Raises MemoryError or OSError if
+    memory or disk space is insufficient.  Warns if tol is not reached.  A second process that makes the
     same call helps with the kernel, waits for the factor, and returns the result.  Sources: Hestenes and Stiefel 1952;
     Golub and Ye 1999 (beta); Rudi, Carratino and Rosasco 2017, eqs. (8) and (13) (landmarks).
 
@@ -226,7 +226,7 @@ def _step(K: gram.Gram | Nystrom, precondition: Precondition, now: dict[str, Arr
 
 
 def _shares(advance: Callable[[float], None]) -> Callable[[int, int], None]:
-    """Return a progress(done, total) that passes increments to `advance`, without an earlier process's work."""
+    """Return a progress(done, total) that passes increments to `advance`, excluding an earlier process's work."""
     seen: list[int] = []
 
     def progress(done: int, total: int) -> None:

@@ -57,7 +57,7 @@ class KernelStore:
     """The kernels of `inputs` in a folder.   asked : (NNGP, NTK), True if computed.   size : number of rows of a block.
 
     what : everything else that affects the results.   Raises ValueError if the folder has other contents,
-    NotADirectoryError for a file, and OSError if the disk is full or a read-only folder lacks results.
+    NotADirectoryError if it is a file, and OSError if the disk is full or a read-only folder lacks results.
     """
 
     def __init__(self, path: str | os.PathLike[str], what: str, inputs: Examples, asked: tuple[bool, bool], size: int):
@@ -106,7 +106,7 @@ class KernelStore:
         return self.folder / f"{name}.npy"
 
     def _lines(self) -> Lines | None:
-        """Return the record's complete lines, or None without records; raise ValueError if another kernel has one."""
+        """Return the record's complete lines, or None without one; raise ValueError if a record is another kernel's."""
         try:
             lines = read_lines(self.record, "the record of a store", "delete the store and start again")
         except FileNotFoundError:

@@ -97,7 +97,7 @@ class DeepLinearLimit:
     g: tuple[Signal, ...]
 
     def predict(self, k: Any = None, x_test: Array | None = None) -> Array:
-        """Return f : (M, C) after k steps or, for None, (T, M, C) after 0 ... T - 1, at x_test or the training set."""
+        """Return f at x_test or on the training set: (M, C) after k steps or, for None, (T, M, C) after 0 ... T - 1."""
         F = self.F if k is None else self.F[self._step(k)]
         return self.problem.to_caller(self.problem.in_basis(x_test)[1] @ F)
 
@@ -135,8 +135,8 @@ def deep_linear_limit(
     (`analytic.limits.linear_problem`).  The result differs from gradient flow by c_1 lr + c_2 lr^2 + ...
 
     If x has rank r, a step takes O(L (r + C) ((r + C) steps)^2) operations.  For example, 100 steps with 5 inputs and
-    two hidden layers take .07 s.  Raises UnsupportedLayer for activations or biases, and ValueError for invalid shapes
-    or settings.  Raises MemoryError if too little memory is free, and FloatingPointError if the descent diverges.
+    two hidden layers take about .07 s.  Raises UnsupportedLayer for activations or biases, and ValueError for invalid
+    shapes or settings.  Raises MemoryError if too little memory is free, and FloatingPointError if the run diverges.
 
     >>> import numpy as np, minintk as mn
     >>> spec = mn.Sequential(mn.Dense(512), mn.Dense(512), mn.Dense(1))

@@ -5,9 +5,9 @@ z^{l+1} = s_l W^l h^l with W ~ N(0, 1), s_l^2 = sigma_l^2 / n_l, h^l = d^l z^l, 
 
     hatTheta(x, x) = sum_{l = 0 ... L} s_l^2 |h^l|^2 |delta^{l+1}|^2
 
-The gates can be replaced by fair coin flips, independent of the weights.  Negating a neuron's row of W^l and column of
-W^{l+1} flips its gate, but leaves each term the same function of weights and gates.  The result is a product of
-Gaussian matrices, which we average over one matrix at a time.  With m2 = E d^2, m4 = E d^4 (ReLU: 1/2, 1/2),
+Fair coin flips, independent of the weights, can replace the gates without changing hatTheta's law.  Negating a neuron's
+row of W^l and column of W^{l+1} flips its gate, but leaves each term the same function of weights and gates.  The
+result is a product of Gaussian matrices, averaged one at a time.  With m2 = E d^2, m4 = E d^4 (ReLU: 1/2, 1/2),
 
     E |h^{l+1}|^4 = s_l^4 (3 n m4 + n (n-1) m2^2) E |h^l|^4,      n = n_{l+1},      E |delta^l|^4 likewise, downwards
     p = E (tr P P')^2,  q = E tr (P P')^2   of P = d^m s W ... s W d^{l+1}, from p = n m4 + n (n-1) m2^2, q = n m4:
@@ -17,7 +17,7 @@ Gaussian matrices, which we average over one matrix at a time.  With m2 = E d^2,
     E hatTheta^2 = sum_l s_l^4 E|h^l|^4 E|delta^{l+1}|^4 + 2 sum_{l < m} s_l^4 s_m^4 E|h^l|^4 p_lm E|delta^{m+1}|^4
 
 For one hidden ReLU layer, n Var / Theta^2 = 3.  For deep networks, see `depth_over_width`.  (Hanin and Nica 2020 prove
-that the growth is exponential in depth / width; the recursion for p and q, with all constants, is derived here.)
+that E hatTheta^2 / Theta^2 grows exponentially in depth / width; the recursion for p and q is derived here.)
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ SLOPES: dict[type[s.Layer], float] = {s.Identity: 1.0, s.ReLU: 0.0, s.Abs: -1.0}
 def finite_width(spec: s.Layer) -> FiniteWidth:
     """Return the exact moments of a network without biases, with ReLU, LeakyReLU, Abs or no activations.
 
-    The moments are for the spec's widths, one input, one output (hatTheta_cc), and the NTK parametrization with unit
+    The moments are for the spec's widths, one input, one output c (hatTheta_cc), and the NTK parametrization with unit
     scales.  Raises UnsupportedLayer for biases or other layers, and ValueError without a hidden or a final Dense layer.
 
     >>> import minintk as mn

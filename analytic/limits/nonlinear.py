@@ -1,8 +1,8 @@
 """Simulate feature learning at infinite width, for any activation and depth, from sampled neurons (mean-field theory).
 
-The scales are as in `analytic.limits.linear_problem`: f is 1/(gamma0 sqrt(n)) f_net minus its initial value, with the
-rate lr gamma0^2 n.  The hidden layers are h^l and phi^l = phi(h^l), and the drive is e = (y - f)/N.  Each output has
-backward signals z^l at phi^l and g^l = gamma0 n df/dh^l = phi'(h^l) z^l at h^l.  Sums over steps s also run over
+The scales are as in `analytic.limits.linear_problem`: f is 1/(gamma0 sqrt(n)) f_net minus its initial value, trained at
+rate lr gamma0^2 n.  Layer l has pre-activations h^l and outputs phi^l = phi(h^l).  The drive is e = (y - f)/N.  Each
+output has backward signals z^l at phi^l and g^l = gamma0 n df/dh^l = phi'(h^l) z^l at h^l.  Sums over steps s include
 examples and outputs.  A step adds lr gamma0 sigma_l/sqrt(n) sum g^{l+1} e phi^l' to W^l.  Let chi = sigma_l/sqrt(n)
 W^l(0) phi^l, xi = sigma_l/sqrt(n) W^l(0)' g^{l+1}, Phi^l = phi^l . phi^l / n and G^l = g^l . g^l / n over time.  Then
 
@@ -48,7 +48,7 @@ class DeferredGaussian:
     """A matrix W : (n, n), known only through its products W Q and W' P; `add` changes W within the spans of P and Q.
 
     moved : D, (n, n), or None.  With D, the products are those of W + D.
-    draw : (rows, columns) -> independent N(0, 1), in the array library of the vectors used later.
+    draw : (rows, columns) -> independent N(0, 1) numbers, in the array library of the vectors used later.
 
     >>> import numpy as np
     >>> W = DeferredGaussian(3, lambda *shape: np.random.default_rng(0).standard_normal(shape))
@@ -79,7 +79,7 @@ class DeferredGaussian:
         self.WtP = self.WtP + v @ (u.T @ self.P)
 
     def _known(self, v: Array, Q: Array, WQ: Array, P: Array, WtP: Array) -> tuple[Array, Array]:
-        """Extend (Q, W Q) by directions of v that Q lacks; parts below 1e-7 of v are treated as rounding errors."""
+        """Extend (Q, W Q) by directions of v that Q lacks; parts smaller than 1e-7 |v| count as rounding errors."""
         xp = array_namespace(v, Q)
         q, size, _ = xp.linalg.svd(v - Q @ (Q.T @ v), full_matrices=False)
         q = q[:, size > 1e-7 * xp.linalg.vector_norm(v)]
@@ -222,15 +222,15 @@ def feature_learning_limit(
 
     spec : mn.Sequential(mn.Dense(n), mn.Tanh(), ..., mn.Dense(C)), with any activations, with or without biases; hidden
     widths have no effect.  x : (N, d), y : (N, C), x_test : (M, d).  gamma0 > 0 : strength of feature learning; 1 is
-    `mn.MeanField()`, and gamma0 -> 0 gives the NTK.  lr : learning rate, with t = lr * steps; or `mn.SGD(lr, momentum)`
-    or `mn.Adam(lr)`.  At width n, the rate for the weights is lr gamma0^2 n (`analytic.limits.linear_problem`), and
-    Adam trains `mn.Centred(net, theta0, 1 / gamma0)` with `mn.MeanField()`, the rate lr gamma0 and eps = 0.
+    `mn.MeanField()`, and gamma0 -> 0 gives the NTK.  lr : learning rate (t = lr * steps), `mn.SGD(lr, momentum)` or
+    `mn.Adam(lr)`.  At width n, the rate for the weights is lr gamma0^2 n (`analytic.limits.linear_problem`), and Adam
+    trains `mn.Centred(net, theta0, 1 / gamma0)` with `mn.MeanField()`, the rate lr gamma0 and eps = 0.
     samples : neurons per hidden layer, in 16 groups whose spread gives standard errors of order samples^(-1/2).  The
     means' systematic error is of order 16 / samples, which is much smaller.
 
     The work is O(samples m^2) for m <= C (N + M)(steps + 1) independent features.  For example, 20 steps with 64,000
-    samples, 4 examples and two hidden layers take 3 s.  Adam then needs about samples^2 / 8 more bytes, and of order
-    samples^2 / 16 more operations per step.  Raises UnsupportedLayer for other layers or an activation without a
+    samples, 4 examples and two hidden layers take about 3 s.  Here, Adam needs about samples^2 / 8 more bytes, and of
+    order samples^2 / 16 more operations per step.  Raises UnsupportedLayer for other layers or an activation without a
     derivative, ValueError for invalid shapes, gamma0, lr or samples, and TypeError if rng is a seed or if lr is another
     optimiser.  Raises MemoryError if too little memory is free, and FloatingPointError if the descent diverges.
 

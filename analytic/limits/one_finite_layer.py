@@ -7,7 +7,7 @@ the NTK kappa of these layers.  The layers above are also a Gaussian process, f 
     F ~ GP(K(c, p, q)),  c = mean_j sigma(z_ja) sigma(z_jb),  p = mean_j sigma(z_ja)^2,  q = mean_j sigma(z_jb)^2
 
 for examples a, b.  The network's NTK is a function T(c, p, q, rho) of these means and of rho = mean_j s_ab (see below).
-A neuron is the pair of z_j and g_j = sqrt(n) dF/dsigma_j, where g ~ GP(K_c).  Indices c, p, q, rho of K and T denote
+Neuron j is described by z_j and g_j = sqrt(n) dF/dsigma_j, where g ~ GP(K_c).  Indices c, p, q, rho of K and T denote
 derivatives; sigma, s1, s2, s3 are phi(z) and its derivatives; E is the mean over z ~ N(0, k).  With A = K or T, and
 
     alpha^A_a(b) = A_c sigma_b + 2 A_p sigma_a   tau_ab = kappa_ab s1_b   beta_ab = alpha^T_a(b) s1_a + K_c s2_a tau_ab
@@ -24,7 +24,7 @@ averaging over F at fixed z by Wick's theorem to leading order gives n times eac
 
 D2_a(b, c) = D^2 f_a[grad f_b, grad f_c], O3_abc = D2_a(b, c) + D2_b(a, c), O4_abcd = grad O3_abc . grad f_d.  With one
 hidden layer, K = w^2 c + b^2 and g is the output weight.  (Roberts, Yaida and Hanin 2022, chapters 8 and 11, propagate
-moments from layer to layer; docs/one-finite-layer.md derives the formulas and shows why single finite layers add up.)
+moments from layer to layer; docs/one-finite-layer.md derives the formulas and shows why layers' corrections add up.)
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def derivatives(phi: s.Layer, z: Host) -> list[Host]:
 
 
 def through(phi: list[Host], kappa: Host, w2: float) -> tuple[Host, Host]:
-    """Return first and second derivatives of a layer's (c, p, q, rho) by those of the layer below, for `Jet.below`.
+    """Return first and second derivatives of a layer's (c, p, q, rho) with respect to those below, for `Jet.below`.
 
     phi : the layer's phi and its derivatives at samples of z.  kappa : w2 (c + rho) + b^2 of the layer below.
     """
@@ -111,7 +111,7 @@ def through(phi: list[Host], kappa: Host, w2: float) -> tuple[Host, Host]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FiniteLayer:
-    """One finite layer; applies the formulas at the top of this file.
+    """Apply the formulas at the top of this file to one finite layer.
 
     phi : sigma, s1, s2, s3, ... at samples of z, (S, P) each.  kappa : (P, P).  K, T : jets in this layer's means.
     N : the size of the training set.

@@ -1,6 +1,6 @@
 """Take steps of SGD (with momentum) or Adam for a group of neurons whose square weight matrices are never drawn.
 
-Let g be a tensor's direction, minus its gradient in units of 1 / (gamma0 n), and let rate = lr gamma0:
+Let g, a tensor's direction, be its negative gradient in units of 1 / (gamma0 n), and let rate = lr gamma0:
 
     SGD     v <- momentum v + g                                             W <- W + rate v
     Adam    m <- b1 m + (1 - b1) g,    r <- b2 r + (1 - b2) g^2             W <- W + rate s m^ / sqrt(r^)

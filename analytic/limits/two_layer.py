@@ -12,9 +12,9 @@ All neurons obey the same linear equations, so their second moments obey a close
     S = E[w w']              dS/dt = gamma0^2 sigma_1^2 (e F' + F e')            S_0 = sigma_1^2 I
     Q = E[a a']              dQ/dt = gamma0^2 sigma_2^2 (e' F + F' e)            Q_0 = sigma_2^2 I
 
-The equations depend only on gamma0^2.  At gamma0 = 0, S and Q are constant, and dF/dt = 2 sigma_1^2 sigma_2^2 e is
-gradient flow with the NTK.  For gamma0 > 0, tr S / sigma_1^2 - tr Q / sigma_2^2 is conserved, so its two terms change
-by equal amounts.  (Bordelon and Pehlevan 2022 for gamma0; Saxe et al. 2014 for the linear network.)
+The equations contain gamma0 only as gamma0^2.  At gamma0 = 0, S and Q are constant, and dF/dt = 2 sigma_1^2 sigma_2^2 e
+is gradient flow with the NTK.  For gamma0 > 0, tr S / sigma_1^2 - tr Q / sigma_2^2 is conserved, so its two terms
+change by equal amounts.  (Bordelon and Pehlevan 2022 for gamma0; Saxe et al. 2014 for the linear network.)
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Find critical initialisations of fully connected networks: w_std and b_std for which chi_1 = 1.
 
-Let V(q) = E phi(u)^2 and D(q) = E phi'(u)^2 for u ~ N(0, q).  A Dense layer and an activation then have Q = w^2 V + b^2
+Let V(q) = E phi(u)^2 and D(q) = E phi'(u)^2 for u ~ N(0, q).  An activation and a Dense layer then give Q = w^2 V + b^2
 and chi_1 = w^2 D.  Hence q parametrises the edge of chaos:
 
     w^2 = 1 / D(q)        b^2 = q - V(q) / D(q)        (Schoenholz et al. 2017, section 3; Hayou et al. 2019)

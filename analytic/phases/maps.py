@@ -48,7 +48,7 @@ class Maps:
         return 1 + float(series.deriv()(0.0)) / HALF_WIDTH
 
     def pairs(self, q: float, p: Host) -> tuple[Host, Host, Host]:
-        """Return P(q, p), chi and A(x, x') for angles p (K,) between 0 and 1, at variance q."""
+        """Return P(q, p), chi and A(x, x') at variance q, for p : (K,) between 0 and 1."""
         tau = np.stack([np.zeros_like(p), np.full_like(p, 0.5 * max(q, 1.0) / q)])  # Theta / (2 q), as in `_variance`
         twice = np.stack([p, p])
         scratch, index = Scratch(np, np.dtype(np.float64), twice.size), np.zeros(twice.size, dtype=np.int64)

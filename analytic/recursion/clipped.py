@@ -49,7 +49,7 @@ def owen(xp: Any, h: Array, start: Array, end: Array, step: Array) -> Array:
 
 
 def lag(xp: Any, y: Array, parts: tuple[Array, Array], square: Array, far: Array, near: Array) -> Array:
-    """Return int_0^1 x^2 (e - e_0) / (1 + x^2 T^2)^2 dx at tan(b/2) = x T; e_0 is e if the longer row's kink is at 0.
+    """Return int_0^1 x^2 (e - e_0) / (1 + x^2 T^2)^2 dx with tan(b/2) = x T; e_0 is e with the longer row's kink at 0.
 
     y, parts : e = exp(-y - parts[0] / x^2 - parts[1] x^2).   square : T^2.   far, near : kink / 2T (near: longer row).
     """

@@ -6,7 +6,7 @@ The formulas hold for Gaussian u, u' of variances q, q' and covariance k.  They 
 instead of k, because p and r stay accurate for nearly parallel and nearly opposite rows.  Except in `textbook`, p' is a
 sum of terms that vanish if p = 0 and q = q', so p' of nearly parallel rows stays accurate.  Differences such as v - E
 phi(u) phi(u') would lose digits.  `scalar_forms` defines the part of p' from the angle, and all formulas for images.
-`tests/kit` evaluates the papers' own formulas to up to 70 digits.  Sources: Williams 1997 (erf), Pearce et al. 2019
+`tests/kit` evaluates the papers' own formulas with up to 70 digits.  Sources: Williams 1997 (erf), Pearce et al. 2019
 (sin, Rbf), Cho and Saul 2009 (rectified monomials, Sign), Tsuchida et al. 2020 (GELU).
 """
 

@@ -124,7 +124,7 @@ def hermite(f: Function, s: Array, degree: int, kinks: tuple[float, ...]) -> Arr
 
 @lru_cache(maxsize=8)
 def hermite_basis(panels: tuple[float, ...], degree: int) -> np.ndarray[Any, Any]:
-    """Return h_n at the nodes of `axis` without kinks, (K, degree + 1), cached because every series needs them."""
+    """Return h_n at the nodes of `axis` without kinks, (K, degree + 1), cached because most series need them."""
     z, _ = axis(np, np.ones(1), (), panels)
     return np.stack([h[0] for h in hermite_polynomials(np, z, degree)], axis=1)
 
@@ -214,7 +214,7 @@ class QuadratureRow(NamedTuple):
     distances : `Distances` between the rows' phi(s z) / sqrt v, or None if one_variance.
     used_a, used_b : True for degrees with a nonzero coefficient.   odd : True if phi is odd: `a` has only odd degrees.
     short : the coefficients of the degrees that float32 needs; its own `short` is None.
-    steep : duals near c = 1 and c = -1 that replace a truncated series.  None if unnecessary or if variances differ.
+    steep : duals near c = 1 and c = -1 from `Steep.of`, in place of a truncated series; None if variances differ.
     """
 
     one_variance: bool
@@ -239,8 +239,8 @@ class QuadratureRow(NamedTuple):
 class Quadrature(Dual):
     """Step of any activation, given phi and phi'.  `RowState.error` is relative to sqrt(k(x, x) k(x', x')).
 
-    If all norms are equal, up to rounding, the rows share one series.  Relative to the middle q, each q differs by at
-    most spread / 2, four rounding errors of the inputs.  The error is this times dW_k / d log q = O(1).
+    If all norms are equal, up to rounding, the rows share one series.  Each log q differs from the middle one by at
+    most spread / 2, four rounding errors of the inputs.  The error is this difference times dW_k / d log q = O(1).
     """
 
     pointwise: Pointwise
@@ -308,7 +308,7 @@ class Quadrature(Dual):
     def degree(self, phi: Function, dphi: Function, few: Array, top: Array) -> tuple[int, int, float, float]:
         """Return n_max, n_max for float32, and estimates of the relative errors of series and integrals.
 
-        few : a sample of the s.   top : (1,), the largest s.
+        few : some of the values s.   top : (1,), the largest s.
         """
         xp = array_namespace(few)
         few = xp.concatenate((few[few > 0], top[top > 0]))

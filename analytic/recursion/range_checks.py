@@ -1,8 +1,8 @@
 """Check the range of inputs and variances, and raise a clear error outside it.
 
 Variances q = E u^2 are stored in float64 for any precision of the inputs.  At every layer, they must lie between
-SMALLEST_VARIANCE and LARGEST_VARIANCE.  If layers preserve the order of magnitude, |x| / sqrt(d) can range from 1e-153
-to 1e153.  Rows of zeros are treated separately.  If the first layer has a random bias, rows below this range are
+SMALLEST_VARIANCE and LARGEST_VARIANCE.  If layers preserve variances' order of magnitude, |x| / sqrt(d) can range from
+1e-153 to 1e153.  Rows of zeros are treated separately.  If the first layer has a random bias, rows below this range are
 treated as zero.  A result must lie within the range of the inputs' dtype; in float32, K and Theta can be at most 3e38.
 """
 

@@ -302,7 +302,7 @@ class ProductOfParts(Fork):
         return replace(super().law(law), gaussian=False)
 
     def check(self, one: Law, two: Law) -> None:
-        """Require independent parts, since E f f' g g' = E f f' E g g' for independent f and g of any mean."""
+        """Require independent parts f and g, for which E f f' g g' = E f f' E g g', whatever their means."""
         if not (one.own or two.own):
             raise UnsupportedLayer(
                 "Product has two parts of the same features, and neither has weights of its own before what it does "
@@ -430,7 +430,7 @@ class Normalise(Step):
     pixels: tuple[int, ...] = ()
 
     def law(self, law: Law) -> Law:
-        """Return `law`; raise UnsupportedLayer unless features are Gaussian, and so have the mean 0 that we use."""
+        """Return `law`; raise UnsupportedLayer unless features are Gaussian, and so have mean 0."""
         if not law.gaussian:
             raise UnsupportedLayer(
                 "LayerNorm acts on features that are not Gaussian with mean 0 at infinite width (the inputs "

@@ -4,12 +4,12 @@ For pixels with Gaussian u, u' of variances q, q' and covariance k,
 
     D = E (u - u')^2 / 2 = (q + q')/2 - k     ->     D' = E (phi(u) - phi(u'))^2 / 2,   slope = E phi'(u) phi'(u')
 
-A formula's inputs are D and both pixels' precomputed values, which depend only on q.  Most formulas use s = sqrt(q) and
+A formula's inputs are D and both pixels' precomputed values, mostly functions of q.  Most formulas use s = sqrt(q) and
 
     U = s s'        A = U - k = U (1 - cos a) = D - (s - s')^2 / 2        B = U + k = U (1 + cos a) = 2U - A
 
 Every D' is a sum of terms that vanish with D, so equal pixels stay equal, and nearly parallel pixels keep their angle.
-The terms due to different norms are squared differences of the two pixels' values.
+The terms due to different norms are computed from differences of the two pixels' values.
 
 For vectors, A and B are computed from p and r.  This keeps the angle accurate at every ratio of norms, while A computed
 from D has an error of about eps times that ratio.  Vectors therefore need another formula for the part due to different
@@ -140,8 +140,8 @@ class Kinked(Form):
 
         D'     = [c D + a k - U sin a] scale            Theta' = [c - a] scale Theta
 
-    A pixel's values are h = sqrt(q / 2 unit) and c h^2 scale, or 0 outside; k = (ratio, 2 rest, c, b2, scale).  For
-    opposite pixels, A is set to 2U.  Then k = -U, so |x|, which has b2 = 1, gives D' = 0 exactly for equal norms.
+    A pixel's values are h = sqrt(q / 2 unit) and c h^2 scale, or 0 outside; constants : (ratio, 2 rest, c, b2, scale).
+    For opposite pixels, A is set to 2U.  Then k = -U, so |x| (b2 = 1) gives D' = 0 exactly for equal norms.
     """
 
     def through(self, m: Any, D: Any, theta: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
@@ -229,7 +229,7 @@ def erf_rows(xp: Any, q: Array, k: Numbers) -> tuple[Array, ...]:
 
 
 def erf_turn(m: Any, p: Any, r: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
-    """Return (E(1) - E(c)) / (2 sqrt(v v')) = (z_1 - z) / (2 sqrt(x x')), sin z = sqrt(u u') c, and the slope."""
+    """Return (E(1) - E(c)) / (2 sqrt(v v')) = (z_1 - z) / (2 sqrt(x x')) for sin z = sqrt(u u') c, and the slope."""
     (kappa, u, root, _), (kappa2, u2, root2, _) = one, two
     h, _, cosz, _ = arc(m, kappa, kappa2, u * u2, p + p, r + r)
     return h * (root * root2), kappa * kappa2 * (4 / pi) / m.largest(cosz, m.tiny)
@@ -465,7 +465,7 @@ RECTIFIED_SQUARE = Form("rectified square", root_of, rectified_square_pair, (), 
 
 
 def sign_pair(m: Any, D: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any, Any]:
-    """Return D' of sign x, 2a/pi or, if a pixel is 0, (v + v')/2; the slope, set to 0 as it is infinite; and 2k."""
+    """Return D' of sign x, 2a/pi or, if a pixel is 0, (v + v')/2; the slope, unused and set to 0; and 2k."""
     (s, v), (s2, v2) = one, two
     _, U, A, B = sides(m, D, s, s2)
     wide, p, half_sin = acute(m, A, B, U + U)
@@ -479,7 +479,7 @@ def sign_numbers(xp: Any, q: Array) -> tuple[Array, ...]:
 
 
 def sign_turn(m: Any, p: Any, r: Any, one: Numbers, two: Numbers, k: Numbers) -> tuple[Any, Any]:
-    """Return p' = a / pi."""
+    """Return p' = a / pi, and 0 for the unused slope."""
     h = bent(m, p, r)[1] * (2 / pi)
     return h, 0.0 * h
 

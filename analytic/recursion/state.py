@@ -7,9 +7,9 @@ For inputs x, x' and a layer's pre-activations u, u' with E u^2 = q, E u'^2 = q'
     tau = Theta / (2 sqrt(q q'))          the tangent kernel, halved like 1 - c in p; None if not requested
 
 An absolute error eps in c changes a small angle by eps / a; a relative error eps in p changes it by eps * a.  Layers
-receive p, so no layer computes sqrt(1 - c^2) from a rounded c.  There are N variances but N^2 pairs.  The variances
-therefore pass through all layers first, in float64, and each layer returns its coefficients per row (`Step.rows`).  The
-pairs follow tile by tile (`Step.pairs`) and combine two rows' coefficients in short inner products, `dot`.
+receive p, so only a `textbook_dual` computes sqrt(1 - c^2) from a rounded c.  There are N variances but N^2 pairs, so
+the variances pass through all layers first, in float64, and each layer returns its coefficients per row (`Step.rows`).
+The pairs follow tile by tile (`Step.pairs`) and combine two rows' coefficients in short inner products, `dot`.
 
 Pairs form a `Block` (rows against columns) or a `Listing` (one by one); layers accept both.
 """
@@ -33,7 +33,7 @@ from minintk.spec.shapes import UnsupportedLayer
 class RowState:
     """Store q = E u^2 and theta = Theta(x, x) per row, (N,), float64.   error : bound on the quadratures' error so far.
 
-    spread : q that differ by at most this fraction count as equal: 8 eps of the inputs' dtype (`range_checks.SPREAD`).
+    spread : q that differ by at most this fraction (`range_checks.SPREAD`, 8 eps of the inputs' dtype) count as equal.
     """
 
     q: Array
@@ -216,7 +216,7 @@ class Flat:
 
     @property
     def largest_square(self) -> float:
-        """Return the largest |y_i|^2/4 + |y_j|^2/4 of all Distances; errors in a `Block` are about eps times it."""
+        """Return the largest |y_i|^2/4 + |y_j|^2/4 of all Distances; errors in a `Block` are about eps times this."""
         return max((2 * float(array_namespace(d.left).max(d.left[:, -2])) for d in self.distances), default=0.0)
 
 

@@ -215,7 +215,7 @@ def gradient_flow(k_train: Array, y: Array, *, lr: float = 1.0, ridge: float = 0
     lr : if 1, t is the learning rate times the number of steps; if equal to the learning rate, t counts steps.
     ridge : absolute, i.e. not scaled by the kernel; the flow then minimises L + ridge/(2N) |theta - theta_0|^2.
 
-    One O(N^3) factorisation serves all t and takes 6 s at N = 4000 on two cores.  Results have the arrays' common
+    One O(N^3) factorisation serves all t and takes about 6 s at N = 4000 on two cores.  Results have the arrays' common
     dtype.  Raises TypeError or ValueError for mixed libraries, wrong shapes, NaN, or an asymmetric or indefinite
     kernel, and MemoryError, before any computation, if too little memory is free.  Lee et al. 2019, eqs. (8) to (11).
 

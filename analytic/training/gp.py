@@ -215,8 +215,8 @@ def ensemble(
     lr : in the flow, t is the learning rate times the number of steps if lr = 1, and counts steps if lr is this rate.
     ridge : absolute, i.e. not scaled by the kernel; each network minimises L + ridge/(2N) |theta - theta_0|^2.
 
-    Each training kernel is evaluated once, and one factorisation (6 s at N = 4000 on two cores) serves all t.  If only
-    the limit t = inf is needed, `posterior` is cheaper.  Source: Lee et al. 2019, eqs. (14) to (16).
+    Each training kernel is evaluated once, and one factorisation (about 6 s at N = 4000 on two cores) serves all t.  If
+    only the limit t = inf is needed, `posterior` is cheaper.  Source: Lee et al. 2019, eqs. (14) to (16).
 
     >>> import numpy as np
     >>> class Linear:                                          # f(x) = x w / sqrt(d): Theta = K = x x' / d

@@ -41,9 +41,9 @@ class Posterior:
             ntk, eq. (16):    mean = A y,   A = Theta(x, X) (Theta + ridge I)^-1,
                               cov  = K(x, x) + A K(X, X) A' - (A K(X, x) + transpose)
 
-        The Cholesky factorisation of a positive definite kernel takes 1 s at N = 4000 on two cores.  For a singular
-        kernel, predictions are the limit t = inf of `ensemble`.  Raises ValueError, with the smallest eigenvalue, if
-        this limit does not exist, and MemoryError, before any computation, if too little memory is free.
+        The Cholesky factorisation of a positive definite kernel takes less than 1 s at N = 4000 on two cores.  For a
+        singular kernel, predictions are the limit t = inf of `ensemble`.  Raises ValueError, with the smallest
+        eigenvalue, if this limit does not exist, and MemoryError, before any computation, if too little memory is free.
         """
         check_wanted(self.kind, cov, std)
         ens = self.ensemble

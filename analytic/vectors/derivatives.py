@@ -3,7 +3,7 @@
     f'(0) = (f(h) - f(-h)) / 2h - h^2 f'''(0) / 6 + ...
 
 The kernels are accurate to rounding at all angles, so the differences have errors of about rounding / h + h^2 = 1e-10.
-For hundreds of rows, forward-mode differentiation takes as long.  It loses 8 digits of dTheta at small ReLU angles.
+For hundreds of rows, forward-mode differentiation is just as slow.  It loses 8 digits of dTheta at small ReLU angles.
 """
 
 from __future__ import annotations

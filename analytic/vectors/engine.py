@@ -7,8 +7,8 @@ is a row minus a point near the rows' mean:
 
 Rounding in the matrix product causes an error of eps * |y|^2 in p.  It is too large for nearly parallel pairs, because
 an error dp changes their angle a by 2 dp / a.  Pairs whose angle is too close to 0 or pi (`VectorEngine.angles`) are
-recomputed from differences of their rows, in float64, and pass through the layers as a `Listing`.  A float32 tile with
-many such pairs is recomputed entirely in float64.
+recomputed in float64, from differences and sums of their rows, and pass through the layers as a `Listing`.  A float32
+tile with many such pairs is recomputed entirely in float64.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ CLAIMS = (
 
 @dataclass(frozen=True, eq=False, repr=False)
 class JudgedClaim:
-    """A measured claim: values[i] : (S_i,) at widths[i], the fit on the wider half of the widths, and the verdict."""
+    """A measured claim, its fit on the wider half of widths, and its verdict.   values[i] : (S_i,), at widths[i]."""
 
     activation: str
     claim: Claim
@@ -162,7 +162,7 @@ class Score:
 
 
 def critical_z(tests: int) -> float:
-    """Return the critical |z|: at most a fraction FAMILY_WISE_ERROR of runs with `tests` tests exceed it by chance.
+    """Return the |z| that any of `tests` tests exceeds by chance in at most a fraction FAMILY_WISE_ERROR of runs.
 
     >>> round(critical_z(1), 3), round(critical_z(50), 2)
     (2.576, 3.72)
@@ -203,7 +203,7 @@ def refused(found: Finding) -> Finding:
 
 
 def exponent(law: str, expected: float, tolerance: float, widths: Sequence[int], values: Sequence[Host]) -> Finding:
-    """Return a finding that compares the `expected` exponent with that fitted to values[i] : (S,) at widths[i]."""
+    """Return a finding that compares the expected exponent with the fitted one.   values[i] : (S,), at widths[i]."""
     fit = power_law(widths, values, confidence=CONFIDENCE)
     low, high = fit.interval
     verdict = judged(fit.interval, expected - tolerance, expected + tolerance)

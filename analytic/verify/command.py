@@ -56,7 +56,7 @@ def _verify(args: Namespace) -> int:
 
 
 def _verify_draws(args: Namespace) -> int:
-    """Test the scaling law in the width on random networks.  The same command resumes interrupted work."""
+    """Test the law of scaling with the width on random networks.  The same command resumes interrupted work."""
     from analytic.verify import draw_report as report
 
     whole("draw", args.draw, 0)
@@ -74,7 +74,7 @@ def _verify_draws(args: Namespace) -> int:
 
 
 def _verify_mup(args: Namespace) -> int:
-    """Print each finding as soon as it is ready, and the report at the end."""
+    """Print each finding as soon as it is ready, and the verdict and the report's path at the end."""
     from analytic.verify import laws
     from analytic.verify.claims import overall
 

@@ -1,4 +1,4 @@
-"""Run `minintk verify --draw N`: test random networks and controls, and write records, tables and a figure."""
+"""Run `minintk verify --draw N`: test random networks and controls, store records, and make tables and a figure."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def by_class(records: Records) -> list[tuple[str, ...]]:
 def summary(law: Records, controls: Records) -> tuple[Outcome, str]:
     """Return the verdict on the law and the controls, and a text with counts and levels.
 
-    "fail" if chance does not explain the rejections and divergences or a control obeys the law, otherwise "undecided"
+    "fail" if chance does not explain the rejections and divergences, or if a control passes the test; else "undecided"
     if a control was undecided or diverged.  Of 3,200 draws that obey the law, one diverged, at its narrowest width.
     """
     from scipy.stats import binom

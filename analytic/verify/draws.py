@@ -1,4 +1,4 @@
-"""Draw random networks that test the scaling law in the width, and controls that violate the law.
+"""Draw random networks that test the law of scaling with the width, and controls that violate the law.
 
 A draw is a network of unspecified width, with data, a loss and training settings.  The law (Lee et al. 2019, Theorem
 2.1) holds below the critical learning rate.  For the network f and its linearisation f_lin, trained in the same way,
@@ -253,7 +253,7 @@ def errors(
 
     linearisation, infinite width : sup_t of the root mean square of f - f_lin, or of f - f_k, where f_k is trained with
     the kernel k.  kernel movement, kernel : relative distance of the initial empirical kernel from the final one, and
-    from the analytic kernel k : (A, A).  weights : |theta_T - theta_0|, divided by sqrt(n) if weights are of order 1.
+    from the analytic kernel k : (A, A).  weights : |theta_T - theta_0|, over sqrt(n) unless the regime is "standard".
     """
     (loss, _, _), (x, y, x_test), net = LOSSES[draw.loss], draw.data(), draw.network(width)
     points, theta0 = np.concatenate([x, x_test]), net.init(rng, ensemble=members)

@@ -75,7 +75,7 @@ class Trained:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Study:
-    """One activation's results.  linearised : relative distance of a trained linearised network from the theory."""
+    """One activation's results.  linearised : relative distance of a linearised network from its closed form."""
 
     rows: list[JudgedClaim]
     tests: list[Score]
@@ -201,7 +201,7 @@ def _study(bench: _Bench, count: dict[int, int], claims: Sequence[Claim], critic
 
 
 def _learning_rate(bench: _Bench, ntk: Host, stages: Sequence[tuple[int, int, int]]) -> float:
-    """Return LR times the analytic kernel's stability bound, or 0.8 times narrow networks' smallest bound if less.
+    """Return LR times the analytic kernel's stability bound, or 0.8 times narrow networks' smallest bound if lower.
 
     stages : (width, members, role) of all networks.  Some networks of width <= 128 would diverge at the former rate.
     """

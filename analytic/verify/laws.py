@@ -1,6 +1,6 @@
 """Check the laws of `minintk verify --mup`: for networks with moving features, and for corrections to a frozen kernel.
 
-The latter use fixed data, so that the power against controls is known.  The seed determines networks and samples.
+The laws in this file use fixed data, so that the power against controls is known; `seed` determines the rest.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def slopes(widths: Sequence[int], errors: Host) -> Host:
 
 
 def z_scores(exponents: Host, boundary: float) -> Host:
-    """Return Z_k, (..., K), of exponents : (..., K, S) from K rounds of S seeds, to test b against `boundary`."""
+    """Return Z_k, (..., K), to test b against `boundary`.   exponents : (..., K, S), from K rounds of S seeds."""
     from scipy.special import ndtri, stdtr
 
     K, S = exponents.shape[-2:]
@@ -73,7 +73,7 @@ def decide(exponents: Host) -> tuple[Literal["holds", "refused", "undecided"], i
 
 
 def refuses(exponents: Host) -> bool:
-    """Return True if exponents : (K, S) of another quantity are significantly above REFUSED_ABOVE after K rounds.
+    """Return True if another quantity's exponents, (K, S), are significantly above REFUSED_ABOVE after K rounds.
 
     >>> rng = np.random.default_rng(0)
     >>> [refuses(b + 0.3 * rng.standard_normal((2, SEEDS))) for b in (-0.5, 0.0)]

@@ -1,7 +1,7 @@
-"""Try to get forbidden data or resources. Each attempt receives `place`, and returns the secret or "TOKEN" on success.
+"""Try to get forbidden data or resources. Each attempt gets `place` and returns the secret or "TOKEN..." on success.
 
 place : {"secret": a file, "folder": its folder, "victim": another file, "library": a folder, "parent": a process id,
-"address": a memory address, "port": a server's port, "name": a socket's name}.  Submissions do not know these values.
+"address": a memory address, "port": a server's port, "name": a socket's name}.  A real submission has to guess them.
 """
 
 import ctypes
@@ -315,7 +315,7 @@ def by_openat2(place):
 
 
 def by_a_path_descriptor(place):
-    """Open a file with O_PATH, which Landlock allows. Then link the file, or open it again through its descriptor."""
+    """Open a file with O_PATH, which Landlock allows. Then link and reopen it through its descriptor."""
     libc = ctypes.CDLL(None)
     fd = libc.open(place["secret"].encode(), 0o10000000)
     libc.linkat(fd, b"", -100, b"mine", 0x1000)
@@ -398,7 +398,7 @@ def more_than_its_limits_by_the_c_library(place):
 
 
 def by_preloading(place):
-    """Read the file with the loader of extension modules, after naming it in LD_PRELOAD."""
+    """Read the file with the loader of extension modules, after naming the file in LD_PRELOAD."""
     os.environ["LD_PRELOAD"] = place["secret"]
     import importlib.machinery
 
@@ -423,7 +423,7 @@ def by_a_trace(place):
 
 
 def by_a_device_of_its_own(place):
-    """As root, make a device file in the working folder, here for /dev/full. Others give access to disks or memory."""
+    """As root, make a device file in the working folder, here /dev/full. Others give access to disks or memory."""
     os.mknod("device", 0o020600, os.makedev(1, 7))
     fd = os.open("device", os.O_RDONLY)
     return "TOKEN" if os.read(fd, 1) == bytes(1) else ""

@@ -322,7 +322,7 @@ def noise(
     x: Array, labels: Array, params: Sequence[Array], batches: Sequence[int], draws: int, seed: int, variant: Variant,
     *, replace: bool = True,
 ) -> tuple[Array, float]:  # fmt: skip
-    """Return |g_B - g| (K, draws) and |g|, for mean gradients g_B of random batches and g of all examples.
+    """Return |g_B - g|, (K, draws), and |g|, for the mean gradients g_B of random batches and g of all examples.
 
     replace : True to draw examples with replacement.
     """

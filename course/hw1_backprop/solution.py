@@ -30,7 +30,7 @@ def dense_backward(u, cache):
 
 
 def activate(z):
-    """Map z (N, n) to gain phi(z), and return it with a cache."""
+    """Map z (N, n) to gain phi(z), returned with a cache."""
     # BEGIN SOLUTION
     if ACTIVATION == "relu":
         return GAIN * np.maximum(z, 0), z
@@ -160,7 +160,7 @@ def sgd(p, g, v, lr, momentum):
 
 
 def train(x, labels, params, lr, momentum, steps):
-    """Take full-batch steps from zero velocities; return the parameters, and the loss before each step (steps,)."""
+    """Take full-batch steps from zero velocities; return the parameters and the losses before each step, (steps,)."""
     # BEGIN SOLUTION
     velocity, losses = [np.zeros_like(p) for p in params], []
     for _ in range(steps):
@@ -176,7 +176,7 @@ def train(x, labels, params, lr, momentum, steps):
 
 
 def batch_noise(x, labels, params, batches, draws, seed):
-    """Return |g_B - g| / |g|, (K, draws), for K batch sizes B: gradients g_B over B random examples and g over all."""
+    """Return |g_B - g| / |g|, (K, draws), for K batch sizes B; the mean loss of a batch has the gradient g_B."""
 
     # BEGIN SOLUTION
     def vector(at):

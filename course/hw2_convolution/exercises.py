@@ -127,7 +127,7 @@ def conv_plain_backward(rng: np.random.Generator, variant: Variant) -> Iterator[
 
 
 def many(rng: np.random.Generator, variant: Variant, stride: int, pad: int) -> Iterator[Case]:
-    """Yield a case with a million weights, too many for finite differences or a superposition of unit images."""
+    """Yield a case with a million weights: too many to differentiate numerically or by convolving unit images."""
     x, (W, b) = shown(rng.standard_normal((2, 6, 6, 256)), variant), filters(rng, (3, 3), 256, 448)
     args, right = (x, W, b, stride, pad), asked(conv, variant)
     yield Gradient("conv", "conv_backward", args, title="a million weights", right=right, large=True)

@@ -33,7 +33,7 @@ def windows(x, size, stride):
 
 
 def placed(u, a, c, stride):
-    """Return the pixels that entry (a, c) of every window reads, as two slices."""
+    """Return two slices: the rows and the columns of the pixels that entry (a, c) of the windows reads."""
     return slice(a, a + stride * (u.shape[1] - 1) + 1, stride), slice(c, c + stride * (u.shape[2] - 1) + 1, stride)
 
 

@@ -6,7 +6,7 @@ LAGS, DRAWS = (1, 2, 4, 8), 20
 
 
 def circle(M=256):
-    """Return M points on the circle |x|^2 = 2, (M, 2), at angles 2 pi / M apart."""
+    """Return M equally spaced points on the circle |x|^2 = 2, (M, 2)."""
     angles = 2 * np.pi * np.arange(M) / M
     return np.sqrt(2) * np.stack([np.cos(angles), np.sin(angles)], axis=1)
 

@@ -153,7 +153,7 @@ def condition(K, f, known, y):
 
 
 def roughness(x, lags, draws, seed, w_std, b_std):
-    """Return the rms over i of f(x[i + lag]) - f(x[i]) on a circle x (N, 2), for NNGP, NTK, K lags: (2, K, draws)."""
+    """Return the rms over i of f(x[i + lag]) - f(x[i]) on a circle x (N, 2), for NNGP and NTK: (2, lags, draws)."""
     # BEGIN SOLUTION
     found = []
     for kernel in kernels(x, x, 1, w_std, b_std):

@@ -160,7 +160,7 @@ def transfer(x, y, widths, seeds, rates, table, steps, seed):
 
 
 def feature_sizes(x, y, widths, seeds, tables, lr, steps, seed):
-    """Return the sizes of h2 at the start and of its change, (T, 2, K, seeds), for T tables and K widths."""
+    """Return the size of h2 at the start and that of its change, (T, 2, K, seeds), for T tables and K widths."""
     # BEGIN SOLUTION
     found = []
     for table in tables:

@@ -2,8 +2,8 @@
 
     python3 make.py python docs/_ext/card.py
 
-The data are five points on a sine curve.  At each point, the band contains about 95 % of the infinitely wide networks
-trained on these data (`an.ensemble`).  The lines are networks of width 512, trained by `mn.train`.
+The image shows five training points on a sine curve.  At each x, the band contains about 95 % of the infinitely wide
+networks trained on these points (`an.ensemble`).  The lines are networks of width 512, trained by `mn.train`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ spec = mn.Sequential(mn.Dense(512, w_std=1.5, b_std=0.3), mn.Erf(), mn.Dense(1, 
 
 
 def band() -> tuple[Any, Any]:
-    """Return the mean and twice the standard deviation of infinitely wide trained networks on the grid, (161,) each."""
+    """Return (mean, twice the standard deviation) of infinitely wide trained networks on the grid, as (161,) arrays."""
     mean, cov = an.ensemble(an.kernel(spec), x, y).predict(grid, t=np.inf, cov=True)
     return mean[:, 0], 2 * np.sqrt(np.diag(cov))
 
@@ -63,7 +63,7 @@ def card(mean: Any, half: Any) -> None:
 
 
 def logo() -> None:
-    """Draw logo.svg, 64 x 64 units: a posterior given three points, its mean and a band of ±2 standard deviations."""
+    """Draw logo.svg, 64 x 64 units: three points, and the mean and ±2 standard deviations of a posterior given them."""
     points, at = np.array([[-1.0], [0.1], [1.0]]), np.linspace(-1.55, 1.55, 61)[:, None]
     kernel = an.kernel(mn.Sequential(mn.Dense(512, w_std=3.0, b_std=0.3), mn.Erf(), mn.Dense(1, w_std=1.4)))
     gp = an.posterior(kernel, points, values := np.array([[-0.55], [0.7], [-0.3]]))

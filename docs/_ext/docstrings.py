@@ -28,7 +28,7 @@ RAISED = re.compile(r"^\w+(?:Error|Layer)\b")
 
 
 def escaped(text: str) -> str:
-    """Escape plain text for reStructuredText. Three dots become …, because a summary ends at the first dot."""
+    """Escape plain text for reStructuredText. Three dots become …, because a summary would end there."""
     return (
         re.sub(r"([\\*_|`])", r"\\\1", STRESSED.sub("\0\\1\1", text.replace("...", "…")))
         .replace("\0", "*")
@@ -37,7 +37,7 @@ def escaped(text: str) -> str:
 
 
 def inline(text: str) -> str:
-    """Convert a paragraph: escape the text, and keep code in backticks."""
+    """Convert a paragraph: escape the text, and turn code in backticks into links or literals."""
     out = []
     for i, piece in enumerate(CODE.split(re.sub(r"\s+", " ", text.strip()))):
         code = piece.strip("`")

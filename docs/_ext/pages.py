@@ -36,7 +36,7 @@ SHOWN = (
 
 
 def written(path: Path, text: str) -> None:
-    """Write a page unless the file already has this text, so that Sphinx reads only changed pages again."""
+    """Write a page unless the file already has this text, so that Sphinx re-reads only changed pages."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists() or path.read_text(encoding="utf-8") != text:
         path.write_text(text, encoding="utf-8")
@@ -60,7 +60,7 @@ def modules() -> list[str]:
 
 
 def importable(name: str) -> bool:
-    """Return True if the module can be imported. Some need an extra (`numba_kernels`) or a GPU (`gpu_kernels`)."""
+    """Return True if the module can be imported. Some need an extra, such as `numba_kernels`."""
     try:
         importlib.import_module(name)
     except ImportError:
@@ -258,7 +258,7 @@ def as_handed_out(path: Path, text: str) -> str:
 
 
 def notebooks() -> None:
-    """Write course/kit-notebooks.md with links to all notebooks of course/ and, if a repository is known, to Colab."""
+    """Write course/kit-notebooks.md with links to all notebooks of course/ and, for a project on GitHub, to Colab."""
     source = (
         tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"].get("urls", {}).get("Source")
     )
@@ -305,7 +305,7 @@ def on_source(app: Any, page: str, source: list[str]) -> None:
 def on_page(app: Any, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
     """Remove the links from source code back to the documentation. Sphinx calls this for each page that it writes.
 
-    Such a link has the name in the defining module (`minintk.models.empirical.ntk`), but the page is `minintk.ntk`.
+    Such a link leads to the name in the defining module, `minintk.models.empirical.ntk`, not to `minintk.ntk`.
     """
     if page.startswith("_modules/") and "body" in context:
         context["body"] = re.sub(r'<a class="viewcode-back".*?</a>', "", context["body"])

@@ -34,7 +34,7 @@ def converted(source: Path) -> None:
 
 
 def main() -> None:
-    """Build the JupyterLite."""
+    """Build the JupyterLite site."""
     for folder in (BUILD, SITE):
         shutil.rmtree(folder, ignore_errors=True)
     (BUILD / "files").mkdir(parents=True)

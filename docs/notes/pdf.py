@@ -72,7 +72,7 @@ def to_typst(text: str) -> str:
 
 
 def figure(found: re.Match[str]) -> str:
-    """Return the Markdown of a captioned image, at the text width if it is wider than 400 units, at 66 % otherwise."""
+    """Return the Markdown of a captioned image, as wide as the text if over 400 units wide, otherwise 66 % as wide."""
     size = re.search(r'viewBox="0 0 (\d+)', (NOTES / found[1]).read_text(encoding="utf-8"))
     width = "100%" if size and int(size[1]) > 400 else "66%"
     return f"![{' '.join(found[2].split())}]({found[1]}){{width={width}}}\n"

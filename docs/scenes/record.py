@@ -2,7 +2,7 @@
 
     python docs/scenes/record.py [widths] [alphas] [rates]        writes docs/scenes/NAME.json, a minute or two each
 
-A scene is {"sliders": {name: [labels]}, "frames": [curves at each position], ...}.  The last slider varies fastest.
+A scene is {"sliders": {name: [labels]}, "frames": [data for each position], ...}.  The last slider varies fastest.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     SpectralDescent     dW = - lr s d sqrt(fan_out / fan_in) / multiplier * G / |G|       |G| is the spectral norm
     Muon                dW = - lr s d sqrt(fan_out / fan_in) / multiplier * U V'          G = U diag V'
 
-G is dL/dW or, with momentum, the sum v <- momentum v + dL/dW.  s is W's entry in `lr_scales`; d is prod(`Role.depth`).
+G is dL/dW or, with momentum, v after v <- momentum v + dL/dW.  s is W's entry in `lr_scales`; d is prod(`Role.depth`).
 If s = d = 1, a step of multiplier * W has spectral norm lr sqrt(fan_out / fan_in) at any width.  For Muon, its nonzero
 singular values are equal.  The updates satisfy the spectral condition (Yang, Simon, Bernstein 2023, section 5).  Muon
 is steepest descent in the spectral norm (Bernstein, Newhouse 2024; Jordan et al. 2024).  For a K x K convolution, W is

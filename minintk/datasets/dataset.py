@@ -183,7 +183,7 @@ class Dataset:
     def pca(self, k: int, *, fit: Dataset | None = None) -> Dataset:
         """Return the data set of the first k principal components, (x - mean) V : (N, k), scaled to unit variance.
 
-        fit : the training set before its own `pca`, which determines mean, V and variances (1/N sum); by default this
+        fit : the training set before its own `pca`, which determines mean, V and variances (with 1/N); by default this
         data set.  In each component, the loading of largest magnitude is positive.  Geiger et al. 2020 use k = 10.
         Raises ValueError if the data vary in fewer than k directions.
 

@@ -67,8 +67,8 @@ class Text:
     def embed(self, length: int, features: int, rng: np.random.Generator) -> Dataset:
         """Map each word to a fixed random vector with entries N(0, 1), and return data with x : (N, length, features).
 
-        Longer texts are truncated, and shorter texts are padded with zeros, as `minintk.MaskedAvgPool` expects.  At
-        infinite width, random vectors are equivalent to a trainable embedding at initialisation.
+        Longer texts are truncated, and shorter texts are padded with zeros, as `minintk.MaskedAvgPool` expects.  The
+        vectors have the distribution of a trainable embedding at initialisation, but are not trained.
 
         >>> import minintk as mn
         >>> data = mn.datasets.sentences().embed(24, 16, np.random.default_rng(0))

@@ -32,7 +32,7 @@ VARIABLE = "MININTK_DATA"
 
 
 def named_folder(folder: str | os.PathLike[str] | None) -> Path | None:
-    """Return `folder`, else the folder in MININTK_DATA, else None.  Raise FileNotFoundError if it does not exist."""
+    """Return `folder`, else the folder in MININTK_DATA, else None.  Raise FileNotFoundError for a missing folder."""
     named = folder if folder is not None else os.environ.get(VARIABLE) or None
     if named is None:
         return None
@@ -87,7 +87,7 @@ def mnist(
 
     folder : a folder with the IDX files, gzipped or not, directly or in its subfolder ``mnist`` or ``MNIST/raw``.
         The default is $MININTK_DATA.  If neither is given, the files are downloaded (11 MB, needs the extra ``data``).
-    dtype : the dtype of `x`.  The images are stored as bytes (47 MB for training) until `x` is accessed.
+    dtype : the dtype of `x`.  The images are stored as bytes (47 MB for training), converted at each access to `x`.
 
     Raises FileNotFoundError if the folder lacks the files, and ValueError for damaged files.
     """
@@ -146,7 +146,7 @@ def cifar10(
     folder : a folder that contains the batches, directly or in its subfolder ``cifar-10-batches-py``.  The default is
         $MININTK_DATA.  If neither is given, the files are downloaded (170 MB, requires the extra ``data``).  If some of
         the five training batches are missing, the others are read, and `name` states how many.
-    dtype : the dtype of `x`.  The images are stored as bytes until `x` is accessed.
+    dtype : the dtype of `x`.  The images are stored as bytes, converted at each access to `x`.
 
     Raises FileNotFoundError if the folder has no batches, and ValueError for damaged files.
     """

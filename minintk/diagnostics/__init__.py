@@ -1,4 +1,4 @@
-"""Measure properties of networks and their kernels, for one network or an ensemble, with NumPy or CuPy.
+"""Measure properties of networks and kernels with NumPy or CuPy, for one network or (except curvature) an ensemble.
 
 The files are independent, except that kernel_over_time uses kernels, and weight_norms uses layer_io:
 

@@ -8,8 +8,8 @@ and |D^2 f[v, v]| over |S^-1/2 v| = 1, where S holds the learning-rate scales.  
 descent with the rate lr on S^-1/2 theta, so lengths are measured in S^-1/2 theta.  |D f|^2 and the sharpness are the
 largest eigenvalues of J S J' and S^1/2 H S^1/2.  Equivalent parametrizations give the same values.
 
-To first order, f = y takes a step of at least |f - y| / |D f|, which changes J by up to |D^2 f| times its size.  kappa
-is this change relative to |D f|.  At width n, kappa is of order n^-1/2 for NTK, and of order 1 for muP and mean field.
+To first order, f = y requires a step of at least |f - y| / |D f|, which changes J by up to |D^2 f| times its length.
+kappa is this change over |D f|.  At width n, kappa is of order n^-1/2 in NTK, and of order 1 in muP and mean field.
 
 Gradient descent near a minimum is stable if lr x sharpness < 2 (edge of stability: Cohen et al. 2021; catapult:
 Lewkowycz et al. 2020).  The model linearised at theta has the Hessian H = J' (d2L/df2) J.  Without momentum,

@@ -44,8 +44,8 @@ def kernel_over_time(model: Model, run: Iterable[Any], x: Array, y: Array, *, k:
     run : snapshots of `mn.train` or moments of `mn.flow`, with theta : ([E], P).  The first of them defines
     Theta_0.  If the model's anchor moves, each snapshot's model is used.  k : the number of eigenvectors, at most N.
 
-    For each time, the function computes one kernel per layer with weights and decomposes two N x N matrices.  Use
-    a few hundred examples, and snapshots at increasing intervals.  Raises TypeError for a run without theta, ValueError
+    For each time, the function computes one kernel per layer with weights and decomposes the N x N kernel twice.  Use a
+    few hundred examples, and snapshots at increasing intervals.  Raises TypeError for a run without theta, ValueError
     for an empty run, and the same exceptions as `ntk` and `target_alignment`.
 
     >>> import minintk as mn

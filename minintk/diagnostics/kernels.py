@@ -70,7 +70,7 @@ def weight_movement(model: Model, theta0: Array, theta: Array) -> dict[str, Arra
 
 
 def effective_rank(k: Array) -> Array:
-    """Return the effective rank, exp(H(p)) for the entropy H and p = sigma / sum sigma: () or (E,), in [1, min(N, M)].
+    """Return the effective rank, exp(H(p)) for the entropy H and p = sigma / sum sigma: () or (E,), at least 1.
 
     k : ([E], N, M), or a full kernel ([E], N, C, M, C), which is reshaped to (N C, M C).  sigma : singular values of k.
     If n singular values are equal and the others are zero, the rank is n (Roy and Vetterli 2007).  For k = J J', sigma

@@ -41,7 +41,7 @@ def trace(net: Network, theta: Array, x: Array) -> dict[str, Passage]:
 
 
 def _follow(layer: Bound, name: str, w: Weights, x: Array, found: dict[str, Passage]) -> Array:
-    """Return the layer's output, and add the inputs and outputs of this layer and of its inner layers to `found`."""
+    """Return the layer's output, and add to `found` the inputs and outputs that `trace` returns for this layer."""
     if isinstance(layer, BoundChain):
         for inner, child in _children(layer, name):
             x = _follow(child, inner, w, x, found)
@@ -66,7 +66,7 @@ def leaves(layer: Bound, name: str = "") -> Iterator[tuple[str, Bound]]:
 
 
 def _children(layer: Bound, name: str) -> Iterator[tuple[str, Bound]]:
-    """Yield (name, layer) for the inner layers, named as in `minintk.layers.combine`."""
+    """Yield (name, layer) for the inner layers, with names as in the layout."""
     prefix = f"{name}." if name else ""
     if isinstance(layer, BoundBranches):
         yield from ((f"{prefix}{inner}", child) for inner, child in zip(layer.names, layer.layers, strict=True))

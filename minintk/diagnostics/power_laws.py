@@ -15,7 +15,7 @@ Outcome = Literal["pass", "fail", "undecided"]
 
 
 def judged(interval: tuple[float, float], least: float, most: float) -> Outcome:
-    """Return "pass" if the interval lies inside [least, most], "fail" if it lies outside, otherwise "undecided".
+    """Return "pass" if the interval lies inside [least, most], "fail" if they are disjoint, otherwise "undecided".
 
     >>> [judged(interval, -0.1, 0.1) for interval in ((-0.05, 0.05), (0.05, 0.15), (0.15, 0.25))]
     ['pass', 'undecided', 'fail']
@@ -77,8 +77,8 @@ def power_law(
     the quantiles of Student's t, with sum_n (S_n - 1) degrees of freedom, and of the normal distribution.  Pooling
     assumes equal scatter of log v at all widths.  The interval ignores deviations of the means from the line.
 
-    widths : (K,), with at least two different widths.  values : K arrays; array i, (S_i,), holds the values at
-        width i.  At least one width needs two seeds.  rng : the bootstrap's generator, by default default_rng(0).
+    widths : (K,), with at least two different widths.  values : K arrays; values[i] : (S_i,) for the seeds at
+        widths[i].  At least one width needs two seeds.  rng : the bootstrap's generator, by default default_rng(0).
     Raises ValueError for values that are not positive and finite, for too few values, and for resamples < 1.
 
     >>> rng = np.random.default_rng(1)

@@ -13,7 +13,7 @@ def t1(t: Array, loss: Array) -> Any:
     """Return the first time at which the loss has halved: () or (E,), on the host; inf if it does not halve.
 
     t : (T,), increasing.  loss : (T,) or (T, E).  The loss is interpolated linearly between the given times.  For the
-    alpha-scaled hinge loss, t1 is the time at which alpha^2 L(t1) = 1/2, as in Geiger et al. 2020 (figure 3).
+    alpha-scaled hinge loss of a centred model, alpha^2 L(t1) = 1/2, as in Geiger et al. 2020 (figure 3).
 
     >>> float(t1(np.array([0.0, 1.0, 2.0]), np.array([4.0, 3.0, 1.0])))
     1.5

@@ -35,8 +35,8 @@ Map = Callable[[Array], Array]
 def spectral_norm(W: Array, *, rtol: float = RTOL) -> Array:
     """Return |W|, the largest singular value of W : ([E], m, n); () or (E,).
 
-    Lanczos steps on W'W give a lower bound on |W|, which is at least as accurate as that of as many power iterations.
-    The iteration stops when eight steps increase this estimate by at most a fraction rtol / 4.
+    Lanczos steps on W'W give a lower bound on |W|, at least as accurate as that from the same number of power
+    iterations.  The iteration stops when eight steps increase this estimate by at most a fraction rtol / 4.
 
     >>> round(float(spectral_norm(np.diag([3.0, 1.0, 2.0]))), 6)
     3.0
@@ -98,7 +98,7 @@ def _ritz(alphas: list[Any], betas: list[Any]) -> np.ndarray[Any, Any]:
 
 
 def fixed_start(like: Array, shape: tuple[int, ...], lead: int = -2) -> Array:
-    """Return normal random numbers ([E], *shape) that are the same at every call and for every member."""
+    """Return normal random numbers : ([E], *shape), the same at every call and for every member."""
     draw = np.random.default_rng(0).standard_normal(shape).astype(str(like.dtype))
     xp = array_namespace(like)
     return xp.asarray(xp.broadcast_to(to_library(draw, xp), (*like.shape[:lead], *shape)), copy=True)
@@ -175,7 +175,7 @@ def natural_norms(net: Network) -> dict[str, float]:
 def gaussian_norms(net: Network) -> dict[str, float]:
     """Return {tensor name: multiplier std sqrt(window) (sqrt(fan_in) + sqrt(fan_out))}: |W| of large Gaussian weights.
 
-    The value is the edge of the Marchenko-Pastur law.  A draw deviates from it by a fraction O(n^-2/3).  A convolution
+    Its square is the edge of the Marchenko-Pastur law.  A draw deviates from it by a fraction O(n^-2/3).  A convolution
     has window = K K: with circular padding and stride 1, its Fourier transform is a Gaussian matrix at each frequency.
     Otherwise, this norm is approximate.  A bias has |W| = multiplier std sqrt(n).  `net` must be a `Network`.
 
@@ -196,9 +196,9 @@ def update_alignment(net: Network, theta0: Array, theta: Array, x: Array) -> dic
     """Return {weight name: |dW h| / (|dW| |h|)}, each () or (E,): 1 if the update acts on features with its full norm.
 
     theta, theta0 : ([E], P).  dW = W - W_0, and h : ([E], N, *before) is the layer's input at theta0.  |dW| is the
-    spectral norm, and |h| and |dW h| are root sums of squares over examples.  If h is independent of a rank-one dW, the
-    ratio is about 1/sqrt(n).  Gradients align with the features that produce them, so the spectral norm is the right
-    measure (Yang, Simon, Bernstein 2023, section 3).  Raises ValueError if some W did not move or h is zero.
+    spectral norm; |h| and |dW h| are Euclidean norms over all examples.  If h is independent of a rank-one dW, the
+    ratio is about 1/sqrt(fan_in).  Gradients align with the features that produce them, so the spectral norm is the
+    right measure (Yang, Simon, Bernstein 2023, section 3).  Raises ValueError if some W did not move or h is zero.
 
     >>> import minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(500), mn.Tanh(), mn.Dense(500), mn.Tanh(), mn.Dense(1)), (3,))
@@ -226,8 +226,8 @@ def update_alignment(net: Network, theta0: Array, theta: Array, x: Array) -> dic
 def spectrally_normalised(net: Network, theta: Array, *, rtol: float = 1e-5) -> Array:
     """Return theta with the weights of Dense and convolutions scaled to |W| = sqrt(fan_out / fan_in).
 
-    theta : ([E], P).  |W| includes the multiplier.  Biases are not scaled.  The result satisfies the spectral condition
-    within `rtol` at every width, not only in the limit.  Raises ValueError for weights that are zero.
+    theta : ([E], P).  |W| includes the multiplier.  Biases are not scaled.  The scaled weights satisfy the spectral
+    condition within `rtol` at every width, not only in the limit.  Raises ValueError for weights that are zero.
 
     >>> import minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(40), mn.Tanh(), mn.Dense(10)), (16,))

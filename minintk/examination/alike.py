@@ -20,7 +20,7 @@ def refrozen(net: Network, theta: Array, one: Problem) -> Network:
 
     A frozen BatchNorm computes r (z - mean).  On one.x, z has standard deviation 1 / r(z), so the output has standard
     deviation s = r / r(z) and mean m = r (mean(z) - mean).  For another z', r' = s r(z') and mean' = mean(z') - m / r'
-    give the same s and m (their feature means at other widths).  If all features share one mean and r, both are kept.
+    give the same s and m (averaged over features for other widths).  If all features share mean and r, both are kept.
     """
 
     def batch(net: Network, theta: Array, name: str, frozen: dict[str, Array]) -> list[Array]:

@@ -47,7 +47,7 @@ def loaded(place: str, data: str, rng: np.random.Generator) -> tuple[Network, An
 
 
 def examples(path: str) -> tuple[Any, Any]:
-    """Return x and y from an .npz file, in float32.  Class numbers of shape (N,) are converted to one-hot rows."""
+    """Return x and y from an .npz file, in float32.  Class labels of shape (N,) become one-hot rows."""
     remedy = "write it by np.savez(path, x=x, y=y)"
     with reading(path, "an .npz file with arrays x and y", remedy) as file:
         arrays = read_npz(file)

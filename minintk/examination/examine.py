@@ -53,8 +53,8 @@ def examine(
     networks with other initial weights.  Otherwise, they are the same network on random halves of the examples.
 
     regime : "lazy" if the gap is below 5 %, "rich" if the gap and the movement of the tangent kernel are above 25 %,
-    otherwise "between".  It is "undecided" if an interval contains the threshold, or runs diverge or hardly learn.
-    findings : problems of the kinds "unstable", "dead", "badly scaled" and "short".
+    otherwise "between".  It is "undecided" if an interval contains the deciding threshold, a signal is dead, or runs
+    diverge or hardly learn.  findings : problems of the kinds "unstable", "dead", "badly scaled" and "short".
 
     net : a `Network`, built from a spec or lifted.  theta : (P,).  x : (N, *input_shape).  y : (N, C).  Runs use
     float32.  loss : a loss with a `hessian`.  lr : the rate to examine, by default a quarter of the largest stable rate

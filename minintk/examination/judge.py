@@ -64,9 +64,9 @@ class Finding:
 def interval(values: Sequence[float], drawn: bool) -> tuple[float, Ends]:
     """Return the value and its 95 % interval from R replicates, the first of which is the examined network.
 
-    drawn : True if the others differ in initial weights.  The value is then the mean, with standard error s / sqrt(R).
-    Otherwise, they are the same network on halves of the examples.  The value is then values[0], and s of the others is
-    its standard error (delete-half jackknife; Shao, Wu 1989).  If all values are > 0, their logarithms are used.
+    drawn : True if the others differ in initial weights.  The value is then the mean, with standard error
+    std / sqrt(R).  Otherwise, they are the same network on halves of the examples, and the value is values[0], with the
+    others' std as error (delete-half jackknife; Shao, Wu 1989).  If all values are > 0, their logarithms are used.
     """
     from scipy.special import stdtrit
 

@@ -57,8 +57,8 @@ class Problem:
 class Run:
     """The measurements of one run.
 
-    steps : (S,).  loss, loss_linear, gap : (S,).  learned : max |f_lin - f_0| / |y - f_0|.  diverged : True if a loss
-    was not finite or ended above ten times its start.  The fields below are then empty, as for a constant kernel.
+    steps, loss, loss_linear, gap : (S,).  learned : max |f_lin - f_0| / |y - f_0|.  diverged : True if a loss was not
+    finite or ended above ten times its start.  If so, or if all kernel entries are equal, the rest is empty.
     at : (K,), steps at which kernels and rates 2/lambda_max of J S J' L'' were measured.  sharpness : at start and end.
     """
 

@@ -55,7 +55,7 @@ def apart(f: Array) -> float:
 
 
 def drawn(net: Network, theta: Array) -> bool:
-    """Return True if the mean and size of every tensor are within 6 standard errors of those under `net.init`."""
+    """Return True if each tensor's mean and rms differ from those under `net.init` by at most 6 std / sqrt(size)."""
     parts = ((to_host(theta[net.layout.slices[t.name]]).astype(np.float64), t.row.std) for t in net.layout.tensors)
     return all(max(abs(a.mean()), abs(rms(a) - s)) <= 6 * s / np.sqrt(a.size) + 1e-6 * s for a, s in parts)
 

@@ -2,7 +2,7 @@
 
     gap = A n^b,    n* = (0.05 / A)^(1/b)
 
-The gaps of a few seeds at three widths are fitted by `power_law`.  Bootstrap fits give the interval of n*.  No n* is
+`power_law` fits the gaps of a few networks at each of three widths.  Bootstrap fits give the interval of n*.  No n* is
 reported if this interval spans more than a factor of 4, or if b could be positive.
 """
 
@@ -58,7 +58,7 @@ def narrowest(spec: s.Layer) -> int:
 
 @dataclass(frozen=True, eq=False)
 class WidthLaw:
-    """The gap against width, with gaps[i] : (S,) for S seeds at widths[i].
+    """The gap against width.  gaps[i] : (S,), the gaps of S networks of width widths[i].
 
     width, widths : widths of the narrowest hidden layer, in the examined network and in those trained.  fit : None if
     not all gaps were measured.  needed : the width for a gap of 5 %, or None if unknown.  why : the reason for None.

@@ -103,7 +103,7 @@ def relu_after_pooling(layers: tuple[Bound, ...]) -> tuple[Bound, ...]:
 
 
 def exchangeable(before: Bound, layer: Bound) -> bool:
-    """Return True if the layers are ReLU and MaxPool, which commute because ReLU is monotonic."""
+    """Return True for a ReLU followed by a MaxPool, which commute because ReLU is monotonic."""
     return rectifies(before) and type(layer) is BoundMaxPool
 
 

@@ -3,9 +3,9 @@
 gradients   dW_n = sum_p P_p(x_n)' u_p for each example and output, and G = m^2 dW . dW' + c^2 db . db'
 pairs       G = sum over pairs of positions p, q of (u_p . v_q) * (m^2 P_p(x) P_q(x')' + c^2)
 
-There are N examples, C outputs, p positions, windows of K inputs, and n output channels.  The first way needs N C p
-K n multiplications to form the gradients and N^2 C K n to contract them (N^2 C^2 K n for all output pairs).  The second
-way needs N^2 p^2 (K + C n), which is less for few positions and many channels.  Blocks of dW are rarely larger than u.
+There are N examples, C outputs, p positions, windows of K inputs, and n output channels.  The first way needs N C p K n
+multiplications to form the gradients and N^2 D K n to contract them; D = C, or C^2 for all output pairs.  The second
+way needs N^2 p^2 (K + D n), which is less for few positions and many channels.  Blocks of dW are rarely larger than u.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def worth(x: Array, axes: int, loaded: bool = False) -> bool:
 
 
 def pixels(v: Array, like: Array) -> Array:
-    """Return v : (C,), repeated up to 256 values in one row if C is small, because loops over long rows are fast."""
+    """Return v : (C,), repeated to a row of up to 256 values if C is small, because loops over long rows are fast."""
     some = np.empty((max(1, 256 // len(v)), len(v)), like.dtype)
     some[:] = v
     return some.reshape(-1)
@@ -87,7 +87,7 @@ class CompiledBatchNorm(BoundBatchNorm):
     """A `BoundBatchNorm` that uses compiled loops if they can process x and are faster (see `worth`)."""
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, NormJacobian]:
-        """Compute y = r (x - mean), and store the batch's statistics in w."""
+        """Compute y = r (x - mean).  Store the batch's statistics in w, unless w already contains statistics."""
         if (found := self.measured(w, x)) is None:
             return super().__call__(w, x)
         return self.normalised(x, *found)

@@ -145,7 +145,7 @@ def tile(context: Any, item: Any, most: Any, vectors: Any, i: Any, rows: Any, o:
 
 @cache
 def products(dtype: Any) -> int:
-    """Return the address of a loop over `tile`, compiled once, for any number of rows and of whole vectors."""
+    """Return the address of a loop over `tile`, compiled once per dtype, for any number of rows and whole vectors."""
     item, lanes = dtype.itemsize, VECTOR // dtype.itemsize
 
     def product(rows: Any, columns: Any, x: Any, W: Any, y: Any, z: Any, step: Any, taps: Any, T: Any) -> None:
@@ -232,8 +232,8 @@ def put(x: Any, i: int, frame: Any, before: Any, canvas: Any) -> None:
 def correlate(product: int, x: Any, frame: Any, before: Any, W: Any, stride: Any, b: Any, y: Any, place: Any) -> None:
     """Compute y[i, a + p down, c + q right] = b + sum_rk X[i, p s + r, q s + k] W[r, k] for the framed images X.
 
-    x : (N, H, W, C).  frame : (height, width, down, right); each row of down and right is (start on the canvas, start
-    in the image, number of pixels).  W : (K_h, K_w, C, n), one group from `columns`.  b : (n_y,).
+    x : (N, H, W, C).  frame : see `Frame` in `minintk.fast.patches`.  W : (K_h, K_w, C, n), one group from `columns`.
+    b : (n_y,).
     y : (N, H_y, W_y, n_y), written at place : (a, c, down, right, first column).
     """
     (K_h, K_w, C, n), (height, width, _, _), (first, left, down, right, o) = W.shape, frame, place

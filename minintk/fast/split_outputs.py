@@ -2,10 +2,10 @@
 
     Theta = sum_c Theta_c        the trace over outputs is a sum of traces over parts of them
 
-Each part has fewer cotangents, which saves memory.  BLAS is limited to one thread: its threads spin while they
-wait, so a small matrix product takes ten times as long when another program runs.  Instead, large products, batches
-and outputs are split over threads that do not spin.  Only the contraction of a large kernel that is not split here uses
-all BLAS threads.
+Each part has fewer cotangents, which saves memory.  BLAS is limited to one thread: its threads spin while they wait, so
+a small matrix product can take about ten times as long when another program runs.  Instead, large products, batches and
+outputs are split over threads that do not spin.  Only the contraction of a large kernel that is not split here uses all
+BLAS threads.
 """
 
 from __future__ import annotations

@@ -51,8 +51,8 @@ class Unreadable(ValueError):
 def reading(path: Where, what: str, remedy: str) -> Iterator[IO[bytes]]:
     """Open a file, and convert errors of Python and NumPy inside the block, except TimeoutError, to `Unreadable`.
 
-    Folders, pipes and devices raise `Unreadable` without being opened.  If a file cannot be opened, FileNotFoundError
-    or PermissionError is raised unchanged.
+    For folders, pipes and devices, `Unreadable` is raised without opening them.  If a file cannot be opened,
+    FileNotFoundError or PermissionError is raised unchanged.
     """
     path = Path(path)
     if not stat.S_ISREG(os.stat(path).st_mode):
@@ -97,7 +97,7 @@ def size_of(file: IO[bytes]) -> int:
 
 
 def unpacked(file: IO[bytes]) -> tuple[IO[bytes], int]:
-    """Return (stream, most): a file's content, unpacked if it is gzip, and an upper bound on its length in bytes."""
+    """Return (stream, most): a file's content, unpacked if it is gzip, and the largest accepted length in bytes."""
     start = file.read(2)
     file.seek(0)
     if start != b"\x1f\x8b":

@@ -1,4 +1,4 @@
-"""Define an assignment of exercises.  A secret seed determines the cases, the hard inputs and the variant.
+"""Define assignments and exercises.  A secret seed determines the cases, the hard inputs and the variant.
 
 A case specifies calls and checks their results.  During grading, the correct results stay in the grader's process.  See
 docs/course/writing-an-exercise.md.
@@ -136,9 +136,9 @@ class Exercise:
 
 @dataclass(frozen=True)
 class Assignment:
-    """An assignment: its exercises, and the variants among which the secret seed chooses.
+    """An assignment: its exercises, and the variants, one of which the secret seed selects.
 
-    variants : {"activation": ("relu", "erf"), ...}.  Each seed draws one value per key.  authors : replacements for
+    variants : {"activation": ("relu", "erf"), ...}.  The seed determines one value per key.  authors : replacements for
     `variants` when the course's own solutions run.  tells : True if submissions can import `variant`.  allowed :
     packages (and their dependencies) that submissions can import, besides NumPy and the standard library.
     seconds : the time limit for one call.  memory : the limit of the student's process in bytes.  folder : the folder
@@ -162,7 +162,7 @@ class Assignment:
             raise ValueError(f"exercises expects a name of its own for each, got {names}")
 
     def variant(self, seed: str) -> dict[str, Any]:
-        """Return the variant that the seed draws.  Adding a key to `variants` does not change those of other keys."""
+        """Return the variant for this seed.  Adding a key to `variants` does not change the values of other keys."""
         draw = {name: stream(seed, self.name, "variant", name) for name in self.variants}
         return {name: some[int(draw[name].integers(len(some)))] for name, some in self.variants.items()}
 
@@ -185,7 +185,7 @@ def record(assignment: Assignment, seed: str, path: str | Path) -> Assignment:
     """Write the public exercises to a file that students use to check their work, and return what `load` reads from it.
 
     The file contains inputs and results, but no code that computes them.  Its drawn inputs differ from those of a grade
-    with this seed, so looking its results up does not pass.  Any `Law` and any case of 1 MiB or more is left out.
+    with this seed, so copied results do not pass.  Any `Law` and any case of 1 MiB or more is left out.
     """
     variant, exercises = assignment.variant(seed), list[dict[str, Any]]()
     for e in assignment.exercises:

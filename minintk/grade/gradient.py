@@ -211,7 +211,7 @@ class _Check:
         return {}, changed
 
     def first(self) -> dict[int, Values]:
-        """Call backward twice with one cotangent, report errors, and return {argument: gradient} for the others."""
+        """Call backward twice with u, report errors, and return {argument: gradient} for arguments without errors."""
         got, changed = self.gradients(self.u, self.args)
         for i in changed:
             self.say(i, "in place", f"backward changes {self.names[i]} in place: work on a copy")

@@ -1,7 +1,7 @@
 """Run one submission through one assignment, and write the grade in several formats.
 
-The formats are JUnit XML for CI (read by Jenkins and GitLab), Gradescope's results.json, an HTML page, and table
-rows for the terminal.  See https://gradescope-autograders.readthedocs.io/en/latest/specs/.
+The formats are JUnit XML for CI (read by Jenkins and GitLab), Gradescope's results.json, an HTML page, and table rows
+for the terminal.  For results.json, see https://gradescope-autograders.readthedocs.io/en/latest/specs/.
 """
 
 from __future__ import annotations

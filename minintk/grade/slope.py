@@ -34,9 +34,9 @@ def exponent(
     The first interval uses 4 seeds per width, and each later one twice as many as the one before.  level : the largest
     probability of a wrong verdict.  rng : default_rng(0) if None.
 
-    It uses Student's t interval for the exponent fitted by `minintk.diagnostics.power_law`, which covers only the
-    scatter between seeds.  A relative correction c / n shifts the exponent by about c / n, so begin at widths where it
-    is small.  Raises ValueError for equal exponents, for a budget below 4 and for measurements that are not positive.
+    The test uses Student's t interval for the exponent fitted by `minintk.diagnostics.power_law`, which covers only the
+    scatter between seeds.  A relative correction c / n shifts the exponent by about c / n, so use widths where it is
+    small.  Raises ValueError for equal exponents, for a budget below 4 and for measurements that are not positive.
 
     >>> verdict = exponent(lambda n, rng: np.exp(0.2 * rng.standard_normal()) / n, theory=-1.0, against=-0.5)
     >>> verdict.outcome, verdict.seeds

@@ -21,7 +21,7 @@ MIXED = "examples mixed", "one example's gradient depends on another: a sum alon
 
 
 def close(got: Values, right: Values, tolerance: float) -> bool:
-    """Return True if |got - right| <= tolerance wherever `right` is not NaN.  NaN in `got` is never close."""
+    """Return True if |got - right| <= tolerance wherever `right` is not NaN.  NaN in `got` is close only to NaN."""
     with np.errstate(invalid="ignore"):  # differences of infinite numbers are NaN
         return bool(np.all((np.abs(got - right) <= tolerance) | np.isnan(right)))
 

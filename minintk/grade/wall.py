@@ -1,7 +1,7 @@
 """Build the sandbox of the student's process before it reads the submission: limits on files, calls and resources.
 
 On Linux with Landlock and seccomp, the kernel enforces the sandbox, and the process cannot undo it.  Landlock lets it
-read only files of Python, system libraries and the allowed packages, and write only to its folder.  seccomp blocks
+read only Python, system libraries, allowed packages and a few devices, and write only to its folder.  seccomp blocks
 system calls that reach other processes, the network or settings.  https://docs.kernel.org/userspace-api/landlock.html
 
 On every system, a Python audit hook applies similar rules.  CPU time is limited except on Windows, and memory except

@@ -69,15 +69,15 @@ def solve_gram(
 ) -> Solution:  # fmt: skip
     """Solve the least-squares problem in function space: w = J' (J J' + ridge)^-1 (y - f_0), by Cholesky factorisation.
 
-    model : linearised at theta0 : (P,).  x : (N, *input_shape), y : (N, C).  All arrays are float32 or float64.
+    model : linearised at theta0.  theta0 : (P,).  x : (N, *input_shape), y : (N, C).  Arrays are float32 or float64.
     t : time lr x steps of gradient flow on L = 1/(2N) (|f - y|^2 + ridge |w|^2), or inf for its limit.  A finite t
-    replaces 1 / mu by (1 - exp(-t mu / N)) / mu for eigenvalues mu of J J' + ridge; this takes ten times as long.
+    replaces 1 / mu by (1 - exp(-t mu / N)) / mu for eigenvalues mu of J J' + ridge; this takes about ten times as long.
     rcond : cutoff for the pseudo-inverse of J J', as in numpy.linalg.pinv.  Eigenvalues up to rcond times the largest
-        count as 0, so the cutoff for singular values of J is sqrt(rcond).  A pseudo-inverse takes ten times as long.
+        count as 0, so J's singular values have the cutoff sqrt(rcond).  A pseudo-inverse takes about ten times as long.
     memory : limit in bytes, by default nine tenths of the free memory.  Raises MemoryError if more is required.
 
-    The Cholesky solution is refined up to 7 times, as long as each step halves |y - f_0 - J w - ridge a|.  Only `ridge`
-    is added to the diagonal.  Raises ValueError if the matrix is singular or the refinement does not converge.
+    The Cholesky solution is refined up to 7 times while each step at least halves |y - f_0 - J w - ridge a|.  Only
+    `ridge` is added to the diagonal.  Raises ValueError if the matrix is singular or the refinement does not converge.
     See Samarin et al. 2022, eqs. (2) and (4); Lee et al. 2019, eq. (8).
 
     >>> import numpy as np, minintk as mn
@@ -183,7 +183,7 @@ def solve_lsqr(
 
     Without ridge, w is the solution of minimum norm, or the least-squares solution of minimum norm if no w fits y.  The
     arguments are those of `solve_gram` except rcond and t, plus those below.  `memory` limits the chunks of examples;
-    about six vectors of the size of theta are needed in addition.  We write r = y - f_0 - J w.
+    about six vectors of the size of theta are needed in addition.  Below, r = y - f_0 - J w.
     steps : number s of steps.  Few steps act like early stopping: w is in the span of (J'J)^i J'(y - f_0), i < s.
     tol : relative tolerance, by default ten times the machine epsilon.  LSQR stops when |r| <= tol (|y - f_0| +
         |J| |w|) or |J' r - ridge w| <= tol |J| |r|.

@@ -114,7 +114,7 @@ def attention(G: Array, zeta: Pointwise | None, seen: Array | None) -> tuple[Arr
 
 
 def reading(layer: s.GlobalSelfAttention, site: Site) -> tuple[tuple[s.Convolution, ...], s.Convolution, Site, Site]:
-    """Return the layers for keys, queries and values, the output layer, and the sites of both."""
+    """Return (layers for keys, queries and values; output layer; site of the former; site of the latter)."""
     *read, output = layer.parts(site.shape)
     before = replace(site, last=False, end=False)
     return tuple(read), output, before, replace(site, shape=out_shape(read[-1], site.shape), first=False)

@@ -237,7 +237,7 @@ class Layout:
     def init(self, rng: np.random.Generator, ensemble: int | None, dtype: Any) -> np.ndarray[Any, Any]:
         """Draw theta on the host from the rows of the table, member by member and tensor by tensor.
 
-        Values are drawn in float64 and cast to `dtype`.  A single network gets the theta of member 0.
+        Values are drawn in float64 and cast to `dtype`.  A single network is drawn like member 0 of an ensemble.
         """
         theta = np.empty((1 if ensemble is None else ensemble, self.size), dtype)
         for member in theta:

@@ -1,11 +1,11 @@
 """Compute Conv2d and Conv1d:  y = m P(x) W + c b         m, c: the multipliers of the parametrization
 
 P(x) has one row per window: the patch that the window reads (`minintk.layers.patches`).  W is a matrix (K_h K_w C_in,
-C_out).  A convolution is thus a Dense layer that acts on every patch.
+C_out).  A convolution is thus a Dense layer that acts on every patch.  S_W, S_b : scales of J S J'.
 
 jvp     dy = m P(dx) W + m P(x) dW + c db
 vjp     dW = m P(x)' u,   db = c sum u over examples and windows,   dx = m P'(u W')
-gram    S_W m^2 dW_n . dW'_l + S_b c^2 db_n . db'_l for examples n, l, with dW_n = P(x_n)' u_n and db_n = sum u_n
+gram    S_W m^2 dW_n . dW'_l + S_b c^2 db_n . db'_l,   dW_n = P(x_n)' u_n,   db_n = sum u_n   (dW', db': other batch)
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def flat(dW: Array) -> Array:
 
 @dataclass(frozen=True)
 class BoundConv:
-    """A bound convolution, with its tensors, its windows, and its input and output shapes for one example."""
+    """A convolution bound to a network, with its tensors, windows, and input and output shapes for one example."""
 
     parameters: WeightAndBias
     windows: Windows

@@ -45,7 +45,7 @@ class DenseJacobian(LayerJacobian):
         return None if p.ends_sweep else p.m * (u @ self.W.swapaxes(-1, -2))
 
     def gram(self, u: Array, other: DenseJacobian, v: Array, kernel: Contraction) -> Array:
-        """Compute (u . v) * (S_W m^2 x x' + S_b c^2)."""
+        """Compute (u . v) * (S_W m^2 x1 x2' + S_b c^2)."""
         w2, b2 = self.layer.parameters.squares(kernel)
         g = self.x @ other.x.swapaxes(-1, -2)
         g *= w2

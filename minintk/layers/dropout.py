@@ -47,7 +47,7 @@ class BoundDropout:
     tensors: tuple[Tensor, ...] = ()
 
     def __call__(self, w: Weights, x: Array) -> tuple[Array, DropoutJacobian]:
-        """Compute y = m x, where m = 1 if w has no keys for masks."""
+        """Compute y = m x, where m = 1 if w contains no keys for masks."""
         m = self.draw(w[KEYS], x) if KEYS in w else 1.0
         return m * x, DropoutJacobian(m)
 

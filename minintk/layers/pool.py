@@ -45,7 +45,7 @@ class AvgPoolJacobian(LayerJacobian):
         return None if dx is None else self.layer.mean(dx)
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:
-        """Compute dx[s] += u / k."""
+        """Add u / k to dx[s] for every s."""
         layer, windows = self.layer, self.layer.windows
         u = layer.over_k(images(u, layer.after))
         dx = array_namespace(u).zeros((*u.shape[:-3], *windows.size, u.shape[-1]), dtype=u.dtype)
@@ -71,7 +71,7 @@ class BoundAvgPool(BoundPool):
         return y.reshape((*y.shape[:-3], *self.after))
 
     def over_k(self, sums: Array) -> Array:
-        """Divide sums over windows, (..., H', W', C), by k."""
+        """Divide sums over windows by k.  sums : (..., H', W', C)."""
         if not self.normalised:
             return sums / prod(self.windows.window)
         xp, (rows, columns) = array_namespace(sums), (self.windows.rows.inside, self.windows.columns.inside)
@@ -90,7 +90,7 @@ def _(layer: s.AvgPool, site: Site, parametrization: Parametrization, name: str)
 
 @dataclass(frozen=True)
 class MaxPoolJacobian(LayerJacobian):
-    """The Jacobian of MaxPool.   first[s] : (..., N, H', W', C), True if x[s] is the first maximum."""
+    """The Jacobian of MaxPool.   first[s] : (..., N, H', W', C), True where x[s] is the first maximum."""
 
     layer: BoundMaxPool
     first: list[Array]
@@ -105,7 +105,7 @@ class MaxPoolJacobian(LayerJacobian):
         return sum(parts[1:], parts[0]).reshape((*parts[0].shape[:-3], *layer.after))
 
     def vjp(self, u: Array, dw: Weights | None) -> Array:
-        """Compute dx[s] += u at the position s of the maximum."""
+        """Add u to dx[s] at the position s of the maximum."""
         layer, windows, xp = self.layer, self.layer.windows, array_namespace(u)
         u = images(u, layer.after)
         shape = (*(u[..., :1, :1, :1] * self.first[0][..., :1, :1, :1]).shape[:-3], *windows.size, u.shape[-1])

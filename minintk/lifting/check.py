@@ -1,6 +1,6 @@
 """Run a torch module and the network lifted from it, and require their outputs and gradients to agree.
 
-It detects errors that module names do not reveal, such as another order of calls in `forward` or a detached tensor.
+This reveals errors that module names do not show, such as a different order of calls in `forward` or a detached tensor.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def check_run(
 ) -> None:  # fmt: skip
     """Raise ValueError unless outputs and gradients of a copy of the module and of its network agree to TOLERANCE.
 
-    Both run in float64.  lifted : lifts the copy.  places : the paths of the layers' modules, if they are known.
+    Both run in float64.  lifted : a function that lifts the copy.  places : the paths of the layers' modules, if known.
     """
     shape = net.input_shape
     x, u = (np.random.default_rng(0).standard_normal((2, *axes)) for axes in (shape, (net.outputs,)))

@@ -332,7 +332,7 @@ class Reader:
         return Piece([branches(kind, layers)], [None], owners), base
 
     def spread(self, a: Node, node: Node) -> Piece:
-        """Return layers that repeat an operand with a single pixel, (N, C, 1, 1), at all pixels of the result."""
+        """Return layers that repeat an operand of shape (N, C, 1, 1) at all pixels of the result."""
         if JOINS[node.target] == "concat" or a.shape == node.shape:
             return Piece()
         assert a.shape is not None

@@ -7,7 +7,7 @@
     by_width  converts a function that returns a module for each width, for coordinate checks
     unlift    converts theta back to arrays
 
-Torch is needed only to lift torch modules, and their caller has already imported it.
+Torch is needed only to lift torch modules, and then the caller has already imported it.
 """
 
 from __future__ import annotations

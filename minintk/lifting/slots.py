@@ -2,7 +2,7 @@
 
 Torch computes z = x A' + b, and minintk computes z = m x W + c b.  A is transposed from (out, in, *window) to (*window,
 in, out) and divided by the multiplier m of the parametrization (1 for `PyTorch`).  Torch's images are channels-first,
-so its Flatten orders features by (C, H, W), while ours orders them by (H, W, C).  The rows of the next Dense are
+so its Flatten orders features by (C, H, W), while minintk's orders them by (H, W, C).  The rows of the next Dense are
 reordered accordingly.  Flax uses the same axes and order as minintk.
 
 The scale gamma and offset beta of a normalisation become constants of a BatchNorm with frozen statistics mean', r:
@@ -43,10 +43,10 @@ KINDS: dict[type[s.Layer], int] = {s.BatchNorm: 1, s.Dense: 2, s.Conv1d: 3, s.Co
 
 @dataclass(frozen=True)
 class Slot:
-    """A layer that takes arrays, and its tensors, {} for a BatchNorm, otherwise with the keys weight and bias.
+    """A layer that takes arrays, and its tensors by key: weight, and bias if there is one.  {} for a BatchNorm.
 
     features : the length of the last axis of its inputs.  order : the position of each feature in torch's order, or
-    None if the orders are equal.  alone : True directly after a LayerNorm or GroupNorm.
+    None if the orders are equal.  alone : True if it directly follows a LayerNorm or GroupNorm.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Slot:
     alone: bool
 
     def order_of(self, key: str) -> Any:
-        """Return `order` for arrays whose first axis lists the layer's inputs, and None for the bias of a Dense."""
+        """Return `order` for arrays whose first axis lists the layer's inputs, and None for other arrays."""
         return self.order if key == "weight" or not self.tensors else None
 
     def takes(self, keys: set[str]) -> bool:
@@ -68,7 +68,7 @@ class Slot:
 
 
 def slots(net: Network, layout: Axes) -> list[Slot]:
-    """Return the layers of the network that take arrays, in order."""
+    """Return a slot for each layer of the network that takes arrays, in order."""
     tensors, found = {tensor.name: tensor for tensor in net.layout.tensors}, list[Slot]()
 
     def walk(layer: s.Layer, shape: Shape, name: str, order: Any, before: s.Layer | None) -> Any:

@@ -6,8 +6,8 @@
 
 S is the diagonal matrix of learning-rate scales.  A small gradient step changes theta by -lr S J' dL/df, and therefore
 f by -lr J S J' dL/df, so J S J' governs training.  By default, the parametrization gives S (S = 1 for NTK, Standard,
-PyTorch).  The argument `scales` replaces S; `J.gram` uses S = 1.  The Jacobian is never formed.  Besides the result,
-only activations and cotangents of two blocks are stored.  For an ensemble, each kernel has a leading axis E.
+PyTorch).  `scales` replaces entries of S; `J.gram` has S = 1.  The full Jacobian is never formed.  Besides the result,
+mainly activations, cotangents and kernel of two blocks are stored.  For an ensemble, each kernel has a leading axis E.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def ntk(
     depends on the full kernel (see `max_learning_rate`).
 
     x1 : (N, *input_shape), x2 : (M, *input_shape), default x1.
-    scales : {tensor name: S}, which replaces the learning-rate scales of the parametrization, like `lr_scales` of
+    scales : {tensor name: scale}, which replaces the parametrization's scales of these tensors, like `lr_scales` of
     `train`.  Raises ValueError if `scales` omits a tensor and the parametrization has rates only for Adam.
     params : names of the trained tensors, or patterns such as "*.b", by default all.  With "last", only the last layer
-    is trained.  With NTK(), the kernel then approaches `analytic.kernel(spec).nngp` as the width grows.
+    is trained.  If it is a Dense, the kernel with NTK() approaches `analytic.kernel(spec).nngp` as the width grows.
     memory : limit in bytes, by default half of the free memory.  Raises MemoryError if more is needed.
     Raises ValueError or TypeError if theta or the inputs do not fit the model, or contain NaN or infinities.
 

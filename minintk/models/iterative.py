@@ -112,8 +112,8 @@ class IterativelyLinearized(Linearized):
         if 0 < a lambda < 4, i.e. -3 < q < 1.  For even K, q > 1 and a < 0, so the residual and the curvature grow.
 
         The formula applies to linear networks with one hidden layer.  For K = 1, we measured the largest stable rate at
-        width 256 on eight images of digits.  It agreed with the formula for one tanh layer, was 1.1 to 1.5 times as
-        large for two tanh layers, and up to twice as large for ReLU.  Raises TypeError unless `every` is a number.
+        width 256 on eight images of digits.  For one tanh layer, it agreed with the formula.  It was 1.1 to 1.5 times
+        as large for two tanh layers, and up to twice as large for ReLU.  Raises TypeError unless `every` is a number.
 
         >>> import minintk as mn
         >>> net = mn.Network(mn.Dense(1), (2,))

@@ -4,7 +4,7 @@
     vjp    u -> J' u         from a cotangent of the outputs to a gradient
     gram   J J'              (N, C, N, C); the tangent kernel includes learning-rate scales (`minintk.models.empirical`)
 
-With an ensemble, every result has a leading axis E.  v and u can have an additional leading axis K, for K vectors.
+With an ensemble, every result has an axis E.  v and u can have an additional leading axis K, for K vectors.
 """
 
 from __future__ import annotations

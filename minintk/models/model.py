@@ -127,7 +127,7 @@ class Chosen(Jacobian):
         out *= to_library(self.s.astype(str(u.dtype)), array_namespace(u))
 
     def contract(self, other: Jacobian, kernel: Contraction) -> Array:
-        """Return J diag(s) S diag(s') J_other' if `other` is J_other diag(s').  s' = 1 unless `other` is `Chosen`."""
+        """Return J diag(s) S diag(t) J_other' if `other` is J_other diag(t).  t = 1 unless `other` is `Chosen`."""
         S = self.s if kernel.S is None else self.s * kernel.S
         S, other = (S * other.s, other.J) if isinstance(other, Chosen) else (S, other)
         return self.J.gram_by(other, Contraction(kernel.full, S, self.layout))

@@ -117,7 +117,7 @@ class Network(Model):
         return self._footprint
 
     def summary(self) -> str:
-        """Return a table of layers, output shapes and parameter counts, and, with `analytic`, the network's phase.
+        """Return a table of layers, output shapes and parameter counts.  If `analytic` is installed, add the phase.
 
         >>> from minintk import Dense, ReLU, Sequential
         >>> net = Network(Sequential(Dense(512, w_std=2**0.5), ReLU(), Dense(10, w_std=2**0.5)), (64,))
@@ -140,7 +140,7 @@ class Network(Model):
     def init(
         self, rng: np.random.Generator, *, ensemble: int | None = None, dtype: Any = np.float64
     ) -> np.ndarray[Any, Any]:
-        """Draw theta on the host, (P,), or (E, P) for an ensemble.  ``cupy.asarray(theta)`` copies it to the GPU.
+        """Draw theta : (P,), or (E, P) for an ensemble, on the host.  ``cupy.asarray(theta)`` copies it to the GPU.
 
         >>> from minintk import Dense
         >>> net = Network(Dense(2), (3,))
@@ -287,7 +287,7 @@ class Network(Model):
         return self._through(self._way(self.kernels, x), theta, x)[1]
 
     def _way(self, fast: Bound, x: Array) -> Bound:
-        """Return `fast`, or plain layers if N P R < THRESHOLDS.plain.  At most R positions share a weight."""
+        """Return `fast`, or the plain layers if N P R < THRESHOLDS.plain, where up to R positions share a weight."""
         return fast if x.shape[0] * self._positions * self.size >= THRESHOLDS.plain else self.layers
 
     def _through(self, layers: Bound, theta: Array, x: Array) -> tuple[Array, NetworkJacobian]:

@@ -90,7 +90,7 @@ def inverse_root(v: Series) -> Series:
 
 @singledispatch
 def expanded(layer: s.Layer, xp: Any, x: Series) -> tuple[Series, Series]:
-    """Return (y, p), the series of phi(x(t)) up to t^k and of phi'(x(t)) up to t^(k-1).  Register new phi here."""
+    """Return (y, p), the series of phi(x(t)) up to t^k and of phi'(x(t)) up to t^(k-1).  Register a new phi here."""
     kind = type(layer).__name__
     raise UnsupportedLayer(f"{kind} has no Taylor series: register minintk.models.power_series.expanded for it")
 

@@ -73,7 +73,7 @@ class BilinearSeries(LayerJacobian):
 
     jvp   dy_j = L(w) dx_j + L(d) dx_{j-1} + L(dw) x_{j-1}
     vjp   dw = sum_j (L(.) x_{j-1})' u_j,   dx_j = L(w)' u_j + L(d)' u_{j+1}
-    gram  sum over i, j of the layer's own grams, for the inputs x_{j-1} and x'_{i-1}
+    gram  sum over i, j of the layer's own grams, for the inputs x_{j-1}, and x_{i-1} of the other batch
 
     plain : the layer without its bias.  at_w, at_d : the layer's Jacobians at w and d.  inputs : for j =
     1 ... k, the layer's Jacobian at x_{j-1}, or None if x_{j-1} = 0.  Only the Jacobian at x_0 includes the bias.

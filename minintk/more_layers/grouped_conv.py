@@ -155,7 +155,7 @@ def flat(dW: Array) -> Array:
 
 @dataclass(frozen=True)
 class BoundGroupedConv:
-    """A bound grouped convolution, with undilated windows of the same extent, and its input and output shapes."""
+    """A grouped convolution bound to a network.  windows : undilated windows of the same extent."""
 
     parameters: WeightAndBias
     windows: Windows

@@ -92,7 +92,7 @@ class GELU(Activation):
 
 @dataclass(frozen=True)
 class Swish(Numbered):
-    """phi(x) = x / (1 + exp(-beta x)); beta = 1 is PyTorch's SiLU.  Its kernels are computed by quadrature."""
+    """phi(x) = x / (1 + exp(-beta x)); beta = 1 gives PyTorch's SiLU.  Its kernels are computed by quadrature."""
 
     beta: float = 1.0
 

@@ -31,7 +31,7 @@ def check_arguments(kind: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 def check_numbers(layer: Any) -> None:
-    """Convert arguments to Python floats, which preserve float32.  Raise ValueError unless |a| is 0 or in `SIZES`."""
+    """Convert each argument a to a Python float.  Raise ValueError unless a is 0 or |a| is within `SIZES`."""
     for name, value in vars(layer).items():
         kind, (low, high) = type(layer).__name__, SIZES
         found = number(f"{kind}({name}=...)", value, negative=True)
@@ -49,7 +49,7 @@ def check_sizes(layer: str, name: str, value: Size, axes: tuple[int, ...]) -> No
 
 
 def check_axes(layer: str, axes: tuple[int, ...]) -> None:
-    """Raise ValueError unless `axes` is not empty and contains only distinct negative whole numbers."""
+    """Raise ValueError unless `axes` consists of one or more distinct negative whole numbers."""
     whole = all(hasattr(a, "__index__") and a.__index__() < 0 for a in axes)
     if not whole or not axes or len(set(axes)) < len(axes):
         raise ValueError(

@@ -61,7 +61,7 @@ class Activation(Layer):
     """Base class of the pointwise activations phi.
 
     To add an activation, write a frozen dataclass that inherits from this class, and register phi and phi' with
-    `minintk.layers.activation.pointwise`.  Its infinite-width kernels are computed by quadrature or using the formulas
+    `minintk.layers.activation.pointwise`.  Its infinite-width kernels are computed by quadrature, or from the formulas
     in `Pointwise.dual`.  `mn.Taylor` also needs phi's power series (`minintk.models.power_series.expanded`).
     """
 

@@ -22,8 +22,8 @@ b_std, i is the fan-in, and o is the fan-out.
 | MeanField   | sigma                     | 1                               | o;   output: 1  | 1                    |
 
 U marks uniform draws from [-sigma/sqrt(i), sigma/sqrt(i)].  All other draws are normal.  A bias with b_init="zeros"
-keeps its multiplier and starts at 0.  Weights are never rescaled during training.  A convolution has i = K K C_in and o
-= C_out, but in the std of `SpectralMuP`, sqrt(o/i) means sqrt(C_out / C_in).
+keeps its multiplier and starts at 0.  No row rescales weights during training.  A convolution has i = K K C_in and
+o = C_out, but in the std of `SpectralMuP`, sqrt(o/i) means sqrt(C_out / C_in).
 
 Depth: with L residual branches, SpectralMuP and MeanField have additional factors (a bias has those of its layer):
 
@@ -62,7 +62,7 @@ NO_KERNEL = "Adam has no tangent kernel, because its steps are not linear in the
 class Role:
     """The role of a tensor: "weight" or "bias", and the place of its layer, "input", "hidden" or "output".
 
-    window : the number of positions in a convolution's window, K K, which is a factor of the fan-in; 1 for Dense.
+    window : the number of positions in a convolution's window, K K or K, which is a factor of the fan-in; 1 for Dense.
     branches : the number L of residual branches in the network for a layer inside a branch, otherwise 1.
     end : True for the last weights of their branch.
     """
@@ -82,9 +82,9 @@ class Role:
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the table: a tensor's multiplier, its distribution and its learning rates.
+    """One row of the table: a tensor's multiplier, its distribution and its learning-rate scales.
 
-    lr : the scale of the learning rate under gradient descent, or None if it has none.  adam : the scale
+    lr : the scale of the learning rate under gradient descent, or None if there is none.  adam : the scale
     under Adam, or None for the value of `lr`.  Raises ValueError for a rate that is not a finite number >= 0.
     """
 
@@ -153,7 +153,7 @@ class Standard(Parametrization):
 class PyTorch(Parametrization):
     """z = x W + b with W, b ~ U(-sigma/sqrt(fan_in), sigma/sqrt(fan_in)).
 
-    w_std = b_std = 1 is the default initialisation of torch.nn.Linear.
+    w_std = b_std = 1 gives the default initialisation of torch.nn.Linear.
 
     >>> PyTorch().row(Role("bias"), fan_in=3, fan_out=10, sigma=1.0)
     Row(multiplier=1.0, std=0.3333333333333333, lr=1.0, draw='uniform', adam=None)
@@ -222,7 +222,7 @@ class MeanField(Parametrization):
 
         f(x) = 1/n sum_i a_i phi(w_i x),    d theta/dt = - n grad L           (Mei et al. 2018; Chizat, Bach 2018)
 
-    and similarly for deeper networks (Bordelon, Pehlevan 2022).  Training changes each neuron's weights by order one.
+    and similarly for deeper networks (Bordelon, Pehlevan 2022).  Training changes these a_i and w_i by order one.
     Up to constants, this is `SpectralMuP` in other variables (`minintk.spec.abc_parametrization`).
 
     >>> MeanField().row(Role("weight", "output"), fan_in=100, fan_out=1, sigma=1.0)

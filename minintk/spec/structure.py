@@ -84,9 +84,9 @@ class Dropout(Layer):
 
     Only networks returned by ``net.with_dropout(rng)`` apply masks.  Other networks compute y = x.  At infinite width,
     with masks drawn per example, the kernel is K(x, x) / (1 - rate) on the diagonal and K(x, x') elsewhere (Srivastava
-    et al. 2014; Schoenholz et al. 2017).  For k = analytic.kernel(spec), `k(x, x)` uses different masks for its second
-    argument, and lacks the factor 1 / (1 - rate) of `k(x)`.  Kernels require weights in an earlier layer: masks of the
-    inputs do not average out as widths grow.  For a kernel without masks, omit the layer.
+    et al. 2014; Schoenholz et al. 2017).  For k = analytic.kernel(spec), `k.nngp(x, x)` uses separate masks for its
+    second argument, and lacks the factor 1 / (1 - rate) of `k.nngp(x)`.  Kernels require weights in an earlier layer:
+    masks of the inputs do not average out as widths grow.  For a kernel without masks, omit the layer.
 
     rate : the probability of a zero, in [0, 1), as in PyTorch and Flax.  neural-tangents expects 1 - rate.  Raises
     ValueError for other rates.

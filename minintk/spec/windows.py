@@ -43,7 +43,7 @@ class Axis:
         return [self.kernel if self.circular else max(0, end - start) for start, end in ends]
 
     def along(self, k: int) -> slice:
-        """Return the slice of the padded axis that selects x[stride p + k] for every window p."""
+        """Return the slice of the padded axis that selects position stride p + k for every window p."""
         return slice(k, k + self.stride * (self.out - 1) + 1, self.stride)
 
     @property
@@ -133,7 +133,7 @@ def _(layer: s.GlobalAvgPool, shape: Shape) -> Shape:
 
 
 def check_channels_last(spec: s.Layer, shape: Shape) -> None:
-    """Raise ValueError if a layer with windows would read images that look channels-first, e.g. (3, 32, 32)."""
+    """Raise ValueError if Conv2d, AvgPool or MaxPool would read images that look channels-first, e.g. (3, 32, 32)."""
     if len(shape) == 3 and shape[0] in (1, 3) and shape[1] == shape[2] > 4 and _windowed(spec):
         C, H, W = shape
         raise ValueError(
@@ -143,5 +143,5 @@ def check_channels_last(spec: s.Layer, shape: Shape) -> None:
 
 
 def _windowed(layer: s.Layer) -> bool:
-    """True if the layer is or contains a 2-d convolution or a pooling layer."""
+    """True if the layer is or contains a `Conv2d`, `AvgPool` or `MaxPool`."""
     return isinstance(layer, s.Conv2d | s.Pooling) or any(map(_windowed, layer.inside))

@@ -68,7 +68,7 @@ def lenet5(width: int = 1, outputs: int = 10, *, padding: int = 2) -> Sequential
 
 
 def lenet(channels: int = 50, outputs: int = 10, *, padding: int = 2) -> Sequential:
-    """Return LeNet-5 with `channels` channels in each convolution, then 120, 84 and C features.
+    """Return LeNet-5 with `channels` channels in each convolution, then 120, 84 and `outputs` features.
 
     This is the "slightly larger variant of LeNet" of the paper on iterative linearisation (2022), which states only the
     50 channels.  The rest follows `lenet5`.  Inputs are images of 28 x 28 x 1 (P = 224,984) or 32 x 32 x 3 pixels.
@@ -93,7 +93,7 @@ def _lenet(channels: Sequence[int], features: Sequence[int], padding: int) -> Se
 def alexnet(width: int = 1, outputs: int = 1000) -> Sequential:
     """Return the single-column AlexNet of Krizhevsky 2014 as in torchvision, without dropout, for 224 x 224 x 3 images.
 
-    `width` multiplies the numbers of hidden channels and features.  Samarin et al. 2022 use C = 10 and widths 1 to 4.
+    `width` multiplies hidden channel and feature counts.  Samarin et al. 2022 use 10 outputs and widths 1 to 4.
     The usual parametrization is `mn.PyTorch()`.  P = 61,100,840 for width 1 and 1000 outputs, as torchvision documents.
 
     >>> import minintk as mn
@@ -119,7 +119,7 @@ def geiger_cnn(channels: int, outputs: int = 1) -> Sequential:
 
     Geiger et al. 2020, appendix B, use this network for 28 x 28 images in the NTK parametrization.  Kernel size,
     padding and the lack of biases follow the authors' public code, but w_std = sqrt(2) replaces the code's scaling of
-    ReLU.  P = 25 C_in h + 3 * 25 h^2 + h C for h = `channels`.
+    ReLU.  P = 25 C_in h + 3 * 25 h^2 + h C for h = `channels` and C outputs.
 
     >>> import minintk as mn
     >>> mn.Network(geiger_cnn(16), (28, 28, 1)).size
@@ -148,7 +148,7 @@ def wide_resnet(
     channels : the number of channels of all layers, instead of 16, 16k, 32k, 64k (Lee et al. 2019, figure 4: depth 10,
         1024 channels, w_std = 1, norm=None).  b_std : the scale of the dense layer's bias, or 0 for no bias.
     In the paper, WRN-28-10 has 36.5 million (36,479,194) parameters.  This network omits 17,962 of them: the scales and
-    offsets of batch normalisation, and 10 biases.  Raises ValueError unless depth = 6 N + 4.
+    offsets of batch normalisation, and 10 biases.  Raises ValueError unless depth = 6 N + 4 with N >= 1.
 
     >>> import minintk as mn
     >>> mn.Network(wide_resnet(10, 1), (32, 32, 3)).size
@@ -182,7 +182,7 @@ def myrtle(depth: int = 5, channels: int = 64, outputs: int = 10) -> Sequential:
 
     The network has 3 x 3 convolutions with ReLU in three groups of [2, 1, 1], [2, 2, 2] or [3, 3, 3], each followed by
     average pooling by 2.  Two more pooling layers leave one pixel for Dense.  w_std is sqrt(2).  Biases are omitted.
-    P = 9 n (3 + (depth - 2) n) + n C for n = `channels`.  Raises ValueError for other depths.
+    P = 9 n (3 + (depth - 2) n) + n C for n = `channels` and C outputs.  Raises ValueError for other depths.
 
     >>> import minintk as mn
     >>> mn.Network(myrtle(5, 64), (32, 32, 3)).size

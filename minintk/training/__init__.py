@@ -1,4 +1,4 @@
-"""Train any model, one network or an ensemble, in discrete steps or in continuous time.
+"""Train any model (one network or an ensemble) in discrete steps or in continuous time.
 
 Reading order:
 

@@ -175,7 +175,7 @@ class _Folder:
         return state, about
 
     def save(self, run: Descent, record: _Record) -> None:
-        """Write the history and checkpoint.  If theta is not finite, raise FloatingPointError and keep both files."""
+        """Write the history and checkpoint.  If theta is not finite, raise FloatingPointError and keep the old ones."""
         xp = array_namespace(run.theta)
         if not bool(xp.isfinite(xp.sum(run.theta))):  # the next loss would show this only after the file is overwritten
             raise FloatingPointError(f"training diverged: theta is no longer finite at step {run.step}")

@@ -1,4 +1,4 @@
-"""Record losses and accuracies at regular steps of a run, save them as JSON, and plot them."""
+"""Record losses and accuracies at regular intervals of a run, save them as JSON, and plot them."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Steps:
     larger of (1 + `early`) dt and `early` t.  Until then, a step at most triples the total change.
     In a test with alpha = 1/4000, the time until the loss halves had an error below 0.6 % (above 6 % with early = 1).
 
-    One step keeps the gradient g constant and solves for v exactly: v <- a v - (1 - a) g, theta <- theta + dt v.
+    Each step keeps the gradient g constant and solves for v exactly: v <- a v - (1 - a) g, theta <- theta + dt v.
     Here, `a` is e^(-dt/tau), or (t/(t + dt))^mu if tau = t/mu, or 0 for gradient flow.
     """
 
@@ -58,7 +58,7 @@ class Solver:
     """SciPy's adaptive Runge-Kutta solvers with a given accuracy, for smooth losses on full batches.
 
     rtol, atol : the estimated errors of a step, each divided by atol + rtol |value|, have a root mean square below 1.
-    States are copied to the host in float64.  For tau = t/mu, stability limits dt to about 6 t/mu; use `Steps` instead.
+    States are copied to the host in float64.  For tau = t/mu, stability limits dt to a few t/mu; use `Steps` instead.
     """
 
     rtol: float = 1e-8

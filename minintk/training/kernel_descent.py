@@ -1,4 +1,4 @@
-"""Run discrete gradient descent with a frozen kernel, and with any loss, momentum, schedule and batch size.
+"""Run discrete gradient descent with a frozen kernel, for any loss, momentum, schedule and batch size.
 
 If a linearised network f = f_0 + J (theta - theta_0) is trained by SGD with learning-rate scales S, then theta =
 theta_0 + S J' a at every step, for some coefficients `a`.  Hence f = f_0 + K a with K = J S J'.  The scaled gradient is
@@ -42,8 +42,8 @@ def kernel_descent(
     kernel : ([E], M, N) or ([E], M, C, N, C), f0 : ([E], M, C), y : (N, C), as in `kernel_flow`.  `kernel` and `y` are
     read during the run and not copied.  The other arguments are those of `train`.  With the same `rng`, the batches are
     the same as in `train`.  Weight decay pulls theta towards theta_0.
-    A snapshot contains f, ([E], M, C), on all points, and the loss on all training points.  Its theta contains the
-    coefficients a, ([E], N, C), with f = f_0 + K a, and t is as in `train`.  The weights of the network are theta_0 + S
+    A snapshot contains f : ([E], M, C) on all points, and the loss on all training points.  Its theta contains the
+    coefficients a : ([E], N, C) with f = f_0 + K a, and t is as in `train`.  The weights of the network are theta_0 + S
     J.vjp(a).  With momentum m, time t corresponds to t / (1 - m) in a flow (see `analytic.gradient_descent`).
 
     Errors and warnings are those of `train` and `kernel_flow`.  Raises TypeError unless the optimiser is `SGD` or
@@ -135,7 +135,7 @@ class FromKernel(Model):
 
 
 class InCoefficients(Jacobian):
-    """The Jacobian df/da on the rows `at`: J v = K[at] v.  For the inner product v' K w, J' u is u on these rows."""
+    """The Jacobian df/da on the rows `at`: J v = K[at] v.  Under the inner product v' K w, J' u is u there, else 0."""
 
     def __init__(self, model: FromKernel, theta: Array, x: Array) -> None:
         self.model, self.size, self.like = model, model.size, theta

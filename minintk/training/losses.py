@@ -95,7 +95,7 @@ def _fitting(f: Array, y: Array) -> Any:
     """Check f : ([E], N, C) and y : (N, C) before a loss is computed, and return their array namespace.
 
     Raises TypeError unless both are unmasked float32 or float64 arrays, because uint8 overflows and float16 is
-    imprecise.  Raises ValueError if N = 0, or if their (N, C) differ, because f and y would broadcast silently.
+    imprecise.  Raises ValueError if N = 0, or if their (N, C) differ, because they would otherwise broadcast silently.
     """
     check_floating("f", f)
     check_floating("y", y)

@@ -135,7 +135,7 @@ class SGD(Optimizer):
     lr : a number, or a schedule (`minintk.training.schedules`).  The batch size is an argument of `train`.
     towards : theta_0, (P,) or (E, P).  If given, u = theta - theta_0, else u = theta (Samarin et al. 2022, eq. (2)).
         For a `Linearized` model and mn.mse, full-batch descent with decay towards theta_0 converges to the solution of
-        `solve_gram` with ridge = N weight_decay.  With mn.sum_of_squares, the ridge is half as large.
+        `solve_gram` with ridge = N weight_decay (if s = 1).  With mn.sum_of_squares, the ridge is half as large.
 
     Raises ValueError if lr <= 0, weight_decay < 0, lr weight_decay >= 1 or momentum is not in [0, 1).
 

@@ -46,7 +46,7 @@ def time(lr: float | Schedule, steps: int) -> float:
 
 @dataclass(frozen=True)
 class StepDecay(Schedule):
-    """lr(s) = lr factor^floor(s / every).   Samarin et al. 2022 use factor 0.1 every 30 epochs on CIFAR-10.
+    """lr(s) = lr factor^floor(s / every).   Samarin et al. 2022 use a factor of 0.1 every 30 epochs on CIFAR-10.
 
     >>> [StepDecay(1.0, every=2, factor=0.5)(s) for s in range(5)]
     [1.0, 1.0, 0.5, 0.5, 0.25]

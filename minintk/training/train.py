@@ -73,7 +73,7 @@ class Snapshot:
 
 
 def loss_text(loss: Array) -> str:
-    """Return a loss, () or (E,), as text: its value, or its range over the members."""
+    """Return text for a loss, () or (E,): its value, or its range over the members."""
     host = to_host(loss)
     return f"loss={float(host):.4g}" if host.ndim == 0 else f"loss={host.min():.4g} to {host.max():.4g}"
 
@@ -208,7 +208,7 @@ class Descent:
         self.batches.restore(state.rng)
 
     def advance(self, *, learn: bool = True, check: bool = False) -> tuple[Array, Array]:
-        """Return (f, loss) on the next batch of B examples, ([E], B, C) and () or (E,).  Take one step if `learn`.
+        """Return f : ([E], B, C) and the loss : () or (E,) on the next batch of B examples.  Take one step if `learn`.
 
         Raises FloatingPointError if the loss is not finite.  On a GPU, the loss is read every 50 steps, or if `check`.
         """

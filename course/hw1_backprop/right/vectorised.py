@@ -1,4 +1,4 @@
-"""Use whole arrays, with the slopes of the activation as its cache, and logaddexp for the softmax."""
+"""Use whole-array operations, the slopes as the cache of the activation, and logaddexp for the softmax."""
 
 import numpy as np
 from variant import activation, loss, weights

@@ -1,4 +1,4 @@
-"""Compute one output pixel at a time, as the formulas are written, mostly with all examples and channels at once."""
+"""Compute one output pixel at a time, mostly for all examples and channels at once."""
 
 import numpy as np
 from variant import average, kernel, layout

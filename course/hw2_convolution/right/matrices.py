@@ -1,4 +1,4 @@
-"""Gather windows by pixel index, so that everything is a matrix product or a sum at given indices."""
+"""Gather windows by pixel index. Convolutions become matrix products, and gradients are added at the same indices."""
 
 import numpy as np
 import variant

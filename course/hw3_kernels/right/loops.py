@@ -1,4 +1,4 @@
-"""Compute one pair of inputs and one entry at a time, as the formulas are written."""
+"""Compute one pair of inputs and one entry at a time, following the formulas literally."""
 
 import math
 

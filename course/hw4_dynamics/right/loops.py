@@ -11,7 +11,7 @@ def per(K):
 
 
 def pairs(K):
-    """Yield (rate, eigenvector); rates that are 0 up to rounding are set to exactly 0."""
+    """Yield (eigenvalue, eigenvector); eigenvalues that are 0 up to rounding are set to exactly 0."""
     lam, V = np.linalg.eigh(K)
     for i in range(len(lam)):
         yield (float(lam[i]) if lam[i] > 1e-10 * lam[-1] else 0.0), V[:, i]

@@ -34,7 +34,7 @@ def save(figure: Any, name: str) -> None:
 
 
 def bars(axes: Any, n: Any, values: Host, at: int, label: str) -> None:
-    """Plot the mean of each row of `values` against n, with its standard error, in the style of series `at`."""
+    """Plot the mean of each row of `values` against n, with its standard error, in marker and colour number `at`."""
     error = values.std(axis=1, ddof=1) / np.sqrt(values.shape[1])
     axes.errorbar(n, values.mean(axis=1), error, fmt=MARKERS[at % 4], ms=4, color=COLOURS[at % 4], label=label)
 

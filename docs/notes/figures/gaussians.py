@@ -16,7 +16,7 @@ def relu(n: int, depth: int = 1) -> mn.Sequential:
 
 
 def functions() -> None:
-    """Draw the outputs of four networks on a circle at widths 4 and 4096, with the band of the Gaussian process."""
+    """Draw four networks at each of the widths 4 and 4096 for inputs on a circle, and the Gaussian process's band."""
     angles = np.linspace(0, 2 * np.pi, 181)
     x = np.sqrt(2) * np.stack([np.cos(angles), np.sin(angles)], axis=1)
     figure, axes = panels(2)

@@ -19,7 +19,7 @@ def digits(N: int = 16) -> tuple[Host, Host]:
 
 
 def trained(n: int, phi: Any, *, positive: bool = False) -> dict[str, Host]:
-    """Return how far kernel, features and weights move in gradient flow, as {name: array (SEEDS, len(TIMES))}.
+    """Return how far the kernel, features and weights move in gradient flow, as {name: array (SEEDS, len(TIMES))}.
 
     n : width.   positive : if True, the initial output weights are made positive, and F = f - f_0 is trained.
     """

@@ -38,7 +38,7 @@ def task(N: int = 32) -> tuple[Host, Host]:
 
 
 def features() -> None:
-    """Draw the rms of h2 at the start, and of its change in ten steps, against the width, in three scalings."""
+    """Draw the rms of the second hidden layer h2 at the start, and of its change in ten steps, against the width."""
     x, y = task()
     figure, (first, change) = panels(2)
     for at, table in enumerate(TABLES):
@@ -67,7 +67,7 @@ def features() -> None:
 
 
 def first_layer() -> None:
-    """Print the exponent in n of the change of h1 after 1, 10 and 30 steps, in the scaling "means"."""
+    """Print the exponent in n of the change of the first layer h1 after 1, 10 and 30 steps, in the scaling "means"."""
     x, y = task()
     for steps in (1, 10, 30):
         moved = []

@@ -1,4 +1,4 @@
-"""Define `minintk verify`, `examine`, `train`, `coordinate-check`, `transfer`, `reproduce`, `grade` and `doctor`.
+"""Provide `minintk verify`, `examine`, `train`, `coordinate-check`, `transfer`, `reproduce`, `grade` and `doctor`.
 
     options     declares commands, their options and exit statuses
     terminal    prints the output of commands

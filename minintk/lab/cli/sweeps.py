@@ -54,7 +54,7 @@ def _swept(args: Namespace) -> dict[str, Any]:
 
 
 def _written(found: Any, args: Namespace, name: str) -> int:
-    """Print the report, write NAME.png (figure), .txt (report) and .json (all results), and return the exit status."""
+    """Print the report, write NAME.png (figure), .txt (report) and .json (results), and return the exit status."""
     print(found.report())
     folder = made_folder(Path(args.out).expanduser(), "out")
     picture, text = found.plot(), f"{found.report()}\n".encode()

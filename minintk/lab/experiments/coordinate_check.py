@@ -232,7 +232,7 @@ def coordinate_check(
     rng : generator for the initial weights.  Defaults to numpy.random.default_rng(0).  progress : True to show a bar
     with the remaining time on stderr.
 
-    Raises ValueError for invalid widths or specs that do not match, and FloatingPointError if a loss is not finite.
+    Raises ValueError for invalid widths or specs that do not match, and FloatingPointError if training overflows.
 
     >>> import minintk as mn
     >>> digits = mn.datasets.digits(dtype=np.float32).subset(32, np.random.default_rng(0))

@@ -12,7 +12,7 @@ SCATTER, DOUBT = 0.2, 1.0
 
 
 class Costs:
-    """A model c prod_k size_k^p_k of the seconds per call, fitted to log seconds by ridge regression to a prior.
+    """A model c prod_k size_k^p_k of the seconds per call, fitted to their logarithms by regression towards a prior.
 
     calls : the arguments of each call.  members : the number of runs in each call.
 

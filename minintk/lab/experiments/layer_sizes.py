@@ -28,7 +28,7 @@ ENSEMBLE_BYTES = 2**31
 def networks(
     spec_of_width: Any, x: Array, widths: Any, parametrization: Parametrization | None
 ) -> tuple[tuple[int, ...], list[Network]]:
-    """Return the widths and one network per width.  Raise an error for invalid widths or if all sizes are equal."""
+    """Return the widths and one network per width.  Raise an error for invalid widths or if all have the same size."""
     if not callable(spec_of_width):
         raise TypeError(f"spec_of_width expects a function, width -> spec, got {spec_of_width!r}")
     check_floating("x", x)

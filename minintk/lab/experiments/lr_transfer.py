@@ -1,8 +1,8 @@
 """Check learning-rate transfer, i.e. that the best learning rate stays the same as the network grows.
 
-At each width (or depth), networks are trained at every rate from the same initial weights.  At each width, the best
-rate is the minimum of the parabola in log lr through the lowest mean log loss and its two neighbours.  In Yang et al.
-2022 (tensor programs V), figure 1, the best rate is constant in muP, but not in the standard parametrization.
+At each width (or depth), networks are trained at every rate from the same initial weights.  The best rate at a width is
+the minimum of the parabola in log lr through the lowest mean log loss and its two neighbours.  In Yang et al. 2022
+(tensor programs V), figure 1, the best rate is constant in muP, but not in the standard parametrization.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ def rerun(
     The results are None if a script failed.  Progress and errors are printed to stderr.  Runs recorded in `out` are not
     repeated.  If this process ends for any reason, so does the script.
 
-    images : "digits", "mnist" or "cifar10".  Defaults to "mnist" if data= is given.  options : data, scale, device and
-    part, as in the scripts' own command lines; None omits an option.
+    images : "digits", "mnist" or "cifar10".  Defaults to "mnist" with data=, else to "digits".  options : data, scale,
+    device and part, as in the scripts' own command lines; None omits an option.
     """
     options = {"out": out, "set": images} | options
     arguments = [part for name, value in options.items() if value is not None for part in (f"--{name}", value)]
