@@ -64,6 +64,14 @@ def upwards(place):
     return os.read(os.open("../" * 30 + place["secret"][1:], 0), 9999).decode()
 
 
+def by_other_builtins(place):
+    """Replace `int` and `bool`, which decide for an audit hook whether a path is opened, and for what."""
+    import builtins
+
+    builtins.int, builtins.bool = str, lambda x: False
+    return os.read(os.open(place["secret"], 0), 9999).decode()
+
+
 def by_a_link(place):
     os.symlink(place["secret"], "link")
     with open("link") as file:

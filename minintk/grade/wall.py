@@ -159,11 +159,11 @@ def finder(packages: Sequence[str]) -> Any:
 def guard(read: Iterable[str], listed: Iterable[str], home: str) -> None:
     """Install an audit hook that forbids new processes, sockets, and all paths except `home` and those from `opened`.
 
-    Python cannot remove the hook.  Replacing functions such as `os.path.realpath` does not affect it.
+    Python cannot remove the hook.  It looks up no names when it runs, so replacing `builtins.int` does not affect it.
     """
     folders, names = tuple(f"{path}{os.sep}" for path in read), frozenset([*read, *listed, home])
     own, up, sep, kind_of, kinds = f"{home}{os.sep}", f"{os.sep}..", os.sep, type, frozenset((str, bytes))
-    begins, last, head, text, absolute = str.startswith, str.rpartition, str.partition, str, os.path.isabs
+    begins, last, head, swap, text, number = str.startswith, str.rpartition, str.partition, str.replace, str, int
     refused, rooms, native, lists, changes = map(frozenset, (REFUSED, ROOMS, NATIVE, LISTED, CHANGED))
     wrong, absent, casts = PermissionError, ImportError, ("ctypes.call_function", getattr(ctypes, "_cast_addr", 0))
     writes, windows = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC, os.name == "nt"
@@ -171,8 +171,8 @@ def guard(read: Iterable[str], listed: Iterable[str], home: str) -> None:
     def check(path: Any, change: bool) -> None:
         if kind_of(path) not in kinds:
             raise wrong("a path expects a string")
-        plain = text(path, "utf-8", "surrogateescape") if kind_of(path) is bytes else path
-        outside = absolute(plain) if windows else begins(plain, "/")
+        plain = swap(text(path, "utf-8", "surrogateescape") if kind_of(path) is bytes else path, "/", sep)
+        outside = begins(plain, sep) or (windows and ":" in plain)
         if up in sep + plain or (
             outside and not begins(plain, own) and (change or not (plain in names or begins(plain, folders)))
         ):
@@ -181,9 +181,9 @@ def guard(read: Iterable[str], listed: Iterable[str], home: str) -> None:
     def hook(event: str, args: tuple[Any, ...]) -> None:
         if event == "import" and head(args[0], ".")[0] in native:
             raise absent(f"{args[0]} is not allowed in a submission")  # concurrent.futures of 3.14 can do without it
-        if event == "open" and kind_of(args[0]) is not int:
-            check(args[0], bool(args[2] & writes) or args[1] == "w")  # the second from readline, which has no flags
-        elif event in lists and kind_of(args[0]) is not int:
+        if event == "open" and kind_of(args[0]) is not number:
+            check(args[0], (args[2] & writes) != 0 or args[1] == "w")  # the second from readline, which has no flags
+        elif event in lists and kind_of(args[0]) is not number:
             check(home if args[0] is None else args[0], change=False)
         elif event in changes:
             for path in args[: 1 + (event == "os.rename")]:

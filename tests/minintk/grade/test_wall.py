@@ -12,6 +12,7 @@ from minintk.grade import wall
 linux = pytest.mark.skipif(sys.platform != "linux", reason="Landlock and seccomp are Linux's")
 
 READ = "open({file!r}).read()"
+REPLACED = "import builtins, io, os; builtins.int = str; builtins.bool = lambda x: False; os.open({file!r}, 0)"
 NATIVE = "import os; fd = libc.open({file!r}.encode(), 0); os.read(fd, 9) if fd >= 0 else 1 / 0"
 SPAWN = "import os; os.posix_spawn('/bin/true', ['true'], {{}})"
 FORK = "1 / 0 if libc.fork() < 0 else None"
@@ -42,8 +43,8 @@ NATIVE_CALLS = {HOOK} if sys.version_info >= (3, 14) else set()
 @pytest.mark.parametrize(
     ("does", "stopped_by"),
     [
-        (READ, {FILES, HOOK}), (NATIVE, {FILES} | NATIVE_CALLS), (SPAWN, {FILES, CALLS, HOOK}),
-        (FORK, {CALLS} | NATIVE_CALLS),
+        (READ, {FILES, HOOK}), (REPLACED, {FILES, HOOK}), (NATIVE, {FILES} | NATIVE_CALLS),
+        (SPAWN, {FILES, CALLS, HOOK}), (FORK, {CALLS} | NATIVE_CALLS),
         (SOCKET, {CALLS, HOOK}), (THREAD, set()), (IMPORT, set()), (OWN, set()),
     ],
 )  # fmt: skip
