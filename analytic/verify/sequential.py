@@ -1,8 +1,7 @@
 """Test an exponent sequentially: add rounds of networks until the test shows whether an error falls as fast as n^-1/2.
 
 One seed gives a network at every width and hence one exponent, the least-squares slope of log(error) against log(n).
-Exponents of different seeds are independent, with common mean b.  After each round of SEEDS seeds, two hypotheses are
-tested:
+Exponents of different seeds are independent, with mean b.  After each round of SEEDS seeds, we test two hypotheses:
 
     refused   b <= REFUSED_ABOVE = -1/2 + MARGIN is rejected, i.e. the error falls more slowly than the law
     holds     b >= PASSED_BELOW is rejected, i.e. the error falls more than half as fast as the law
@@ -15,7 +14,6 @@ z_i = Phi^-1(1 - p_i) is standard normal, and the rounds combine into one statis
 so P(Z_k > CRITICAL for any k <= ROUNDS) = LEVEL, exactly for normal exponents (Pocock 1977).  The rounds spend .0022,
 .0018, .0014, .0012, .0010, .0009, .0008 and .0007 of LEVEL.  Thus, if D draws obey the law, the number refused is
 stochastically at most Binomial(D, LEVEL).  So is the number of passes among D controls with b >= PASSED_BELOW.
-
 A relative correction c/n to the leading power shifts the slope over n ... 4n by .54 c/n, so MARGIN covers c < .09 n.
 """
 

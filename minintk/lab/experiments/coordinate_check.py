@@ -16,8 +16,7 @@ the tensor's learning rate.  For gradient descent, |dW| is divided by the size o
 For networks with L residual branches, the sizes are fitted as A L^b.  Branches at equal relative depth are compared,
 and |W| and |dW| are divided by the powers of depth in `minintk.spec.parametrization`.
 
-See Yang et al. 2022 (tensor programs V), appendix D.1; for norms, Yang, Simon, Bernstein 2023; for depth, Yang, Yu,
-Zhu, Hayou 2023.
+See Yang et al. 2022 (tensor programs V), appendix D.1; Yang, Simon, Bernstein 2023 (norms); Yang et al. 2023 (depth).
 """
 
 from __future__ import annotations
