@@ -133,7 +133,7 @@ def _(layer: s.GlobalAvgPool, shape: Shape) -> Shape:
 
 
 def check_channels_last(spec: s.Layer, shape: Shape) -> None:
-    """Raise ValueError if Conv2d, AvgPool or MaxPool would read images that look channels-first, e.g. (3, 32, 32)."""
+    """Raise ValueError if convolutions or pools would read images that look channels-first, such as (3, 32, 32)."""
     if len(shape) == 3 and shape[0] in (1, 3) and shape[1] == shape[2] > 4 and _windowed(spec):
         C, H, W = shape
         raise ValueError(
@@ -143,5 +143,5 @@ def check_channels_last(spec: s.Layer, shape: Shape) -> None:
 
 
 def _windowed(layer: s.Layer) -> bool:
-    """True if the layer is or contains a `Conv2d`, `AvgPool` or `MaxPool`."""
-    return isinstance(layer, s.Conv2d | s.Pooling) or any(map(_windowed, layer.inside))
+    """True if the layer is or contains a convolution, `AvgPool` or `MaxPool`."""
+    return hasattr(layer, "kernel_size") or isinstance(layer, s.Pooling) or any(map(_windowed, layer.inside))

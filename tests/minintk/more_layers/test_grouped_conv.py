@@ -99,3 +99,8 @@ def test_images_that_do_not_fit_are_refused() -> None:
         out_shape(more.GroupedConv2d(4, dilation=2, padding="valid"), (4, 4, 4))
     with pytest.raises(mn.UnsupportedLayer, match="GroupedConv2d has no infinite-width kernel"):
         an.kernel(mn.Sequential(more.GroupedConv2d(4, groups=2), mn.GlobalAvgPool(), mn.Dense(1)))
+
+
+def test_images_with_channels_first_are_refused() -> None:
+    with pytest.raises(ValueError, match="look channels-first"):
+        mn.Network(mn.Sequential(more.GroupedConv2d(3, 3, groups=1), mn.Flatten(), mn.Dense(1)), (3, 32, 32))
