@@ -342,6 +342,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = args.names.read_text(encoding="utf-8").split() if args.names else []
     if args.what == "class" and not names:
         parser.error("class expects --names FILE, one name on each line")
+    if args.what == "release" and args.assignments:
+        parser.error(f"release makes all assignments, got {', '.join(args.assignments)}: name none")
     try:
         chosen = folders(args.assignments)
     except ValueError as error:

@@ -115,6 +115,8 @@ def test_a_grader_that_fails_leaves_results(kit: Path, tmp_path: Path) -> None:
 
 
 def test_the_release_holds_no_solution(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        build.main(["release", str(tmp_path), "hw1"])
     assert build.main(["release", str(tmp_path)]) == 0
     with zipfile.ZipFile(tmp_path / "course.zip") as archive:
         names = archive.namelist()
