@@ -4,9 +4,9 @@
     python3 make.py mutants --modules "analytic/images/*" --sample 20 --again
 
 Mutants are written to a copy of the last commit under `.mutants/`, never to the checkout.  Only tests that call the
-changed function run: first the tests in its module's test file, then quick tests in other files. With `--whole`, a
-mutant that survives these tests must also face all others, which can take an hour per survivor. One run of the suite
-records the functions that each test calls. Later runs reuse this record (`--map` renews it).
+changed function run: first the tests in its module's test file, then quick tests in other files. Mutants that survive
+these face the slower tests that reach the function and, with `--whole`, all others, which can take an hour. One run of
+the suite records the functions that each test calls. Later runs reuse this record (`--map` renews it).
 
 Verdicts are appended to `.mutants/results.jsonl`, so that a stopped run can resume. Use `--again` to test survivors
 again after tests have been added. Mutants that compute the same results, or that no test should distinguish from the
@@ -201,8 +201,6 @@ class Copy:
         stages = self.tests(mutation)
         if whole:
             stages["whole"] = sorted(self.reached.keys() - {test for tests in stages.values() for test in tests})
-        else:
-            del stages["reaching"]
         started = time.monotonic()
         path.write_bytes(mutation.applied(source))
         try:
