@@ -89,8 +89,8 @@ def internals() -> None:
         if path.name not in kept:
             path.unlink()
     text = title("Internals") + (
-        "Every module, for those who read or change the code; nothing here is promised to stay. What "
-        "users call stands in the :doc:`public reference </reference/index>` and is left out here. "
+        "These pages describe every module for readers of the code. Nothing here is promised to stay. The names that "
+        "users call are described in the :doc:`public reference </reference/index>`, not here. "
         "The :doc:`tour </tour>` says what to read first.\n\n"
     )
     for room, names in rooms.items():
@@ -103,7 +103,7 @@ def internals() -> None:
 
 def names() -> None:
     """Write reference/public/index.rst, a list of all public names with the first lines of their docstrings."""
-    text = title("Every name") + "What version 1 keeps; the parameters are in ``tests/project/surface.txt``.\n\n"
+    text = title("Every name") + "These names do not change in version 1 (see ``tests/project/surface.txt``).\n\n"
     for module in map(importlib.import_module, dict.fromkeys((*PUBLIC, *MODULES))):
         called = sorted(n for n in public(module) if not inspect.ismodule(getattr(module, n)))
         lines = "".join(f"   {module.__name__}.{n}\n" for n in called)
@@ -253,7 +253,7 @@ def as_handed_out(path: Path, text: str) -> str:
         page for page in sorted((DOCS / "notes").glob("[1-6]-*.md")) if f"/{path.parent.name}/" in page.read_text()
     ]
     notes = " and ".join(f"[chapter {page.name[0]} of the notes](../../docs/notes/{page.name})" for page in chapters)
-    told = f"One variant of several: {chosen}. A class gets others. The why stands in {notes}."
+    told = f"One variant of several: {chosen}. Each student of a class gets another one. The reasons are in {notes}."
     return f"{title}\n\n```{{note}}\n{told}\n```\n{rest}"
 
 

@@ -32,14 +32,12 @@ from tests.planted.planting import PLANTED, Planted
 
 HEAD = """# Planted errors
 
-A test that cannot fail shows nothing. Each line is a wrong formula, planted in place of the right one, the law that
-refused it, and what the law said. Without the error, the same law passes.
+A test that cannot fail shows nothing. Each row shows a wrong formula that replaces the correct one, the law that
+rejects it, and the law's error message. Without the error, the same law passes.
 
-In `tests/planted/`, `planted_f*.py`, `planted_gate.py`, `planted_infinite.py`, `planted_m*.py`, `planted_rates.py`,
-`planted_sequences.py`, `planted_structure.py` and `planted_together.py` hold the errors, `planted_laws*.py`,
-`planted_m*.py`, `planted_sequences.py`, `planted_structure.py`, `tests/kit/grouped.py`,
-`tests/kit/learning_rates.py` and `tests/kit/same_bits.py` the laws; `planted.py` prints this page.
-`test_planted.py` plants them again on every run, and `tests/laws/` runs the laws over random networks.
+The errors are defined in `tests/planted/planted_*.py`. The laws are defined there and in `tests/kit/grouped.py`,
+`tests/kit/learning_rates.py` and `tests/kit/same_bits.py`. `planted.py` prints this page. Every run of the tests
+plants the errors again (`test_planted.py`), and `tests/laws/` checks the laws on random networks.
 
 | planted error | law that caught it | how it failed |
 | --- | --- | --- |
