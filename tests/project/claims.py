@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RECORD = ROOT / "tests" / "project" / "claims.toml"
 FILES = ("minintk/**/*.py", "analytic/**/*.py", "*.md", "docs/*.md", "docs/guide/*.md", "docs/reference/*.md")
 LEFT_OUT = ("CHANGELOG.md", "docs/planted-errors.md")  # the second is written by tests/planted
-CLAIM = re.compile(r"\b(exact(ly)?|bound(s|ed)?|cannot|same (bits|bytes)|agrees?)\b", re.IGNORECASE)
+CLAIM = re.compile(r"\b(exact(ly)?|bound(s|ed)?|cannot|same (bits|bytes)|bitwise|agrees?)\b", re.IGNORECASE)
 KINDS = {
     "asks": "the condition of an error, or what an argument expects",
     "defines": "a definition, formula, instruction, reason or pointer",
