@@ -95,7 +95,7 @@ def storms(count: int, seed: int) -> Counter[str]:
                         found = limited(all_hosts[name])
                     finally:
                         signal.setitimer(signal.ITIMER_REAL, 0)
-                except Late:
+                except* Late:  # also as a group: filelock's cleanup can be interrupted, too
                     seen["interrupted"] += 1
                 reporting.clear()
                 depth[0] = 0
