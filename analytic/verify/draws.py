@@ -7,7 +7,7 @@ A draw is a network of unspecified width, with data, a loss and training setting
 
 Both outputs are centred, f - f_0, so that the initial residual is the same for all seeds and widths.  This reduces the
 scatter of the exponents to a third.  f and f_lin use the same J', which `backward` checks by finite differences.
-`JUDGED` lists other distances that fall as fast: movements of kernel and weights, and distances from infinite width.
+`JUDGED` lists distances that fall at least as fast: movements of kernel and weights, distances from infinite width.
 """
 
 from __future__ import annotations
