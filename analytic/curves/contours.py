@@ -14,7 +14,7 @@ import numpy as np
 from minintk.arrays import Host
 
 NODES = 24
-SLOPE = np.pi / 3  # rays at 30 degrees to the spectrum are inside |1 - lr z| < 1
+SLOPE = np.pi / 3  # the hyperbola's rays are at 30 degrees to the spectrum
 
 
 def laplace(t: float) -> tuple[Host, Host]:
@@ -26,20 +26,19 @@ def laplace(t: float) -> tuple[Host, Host]:
     return z / t, np.exp(z) * slope / (1j * t)
 
 
-def closed(least: float, most: float) -> tuple[Host, Host]:
-    """Return the upper half of a contour around [0, most]: nodes z : (J,) from left to right, and weights w : (J,).
+def closed(least: float, most: float, radius: float) -> tuple[Host, Host]:
+    """Return the upper half, from left to right, of a contour around [0, most]: nodes z : (J,) and weights w : (J,).
 
-    (1 / 2 pi i) int F dz, counterclockwise, is Im sum F(z) w if F(conj z) = conj F(z).   least : smallest z to resolve.
+    (1/2 pi i) int F dz is Im sum F(z) w if F(conj z) = conj F(z).  least : smallest z to resolve.  radius : of the arc.
     """
-    end = np.arcsinh(2 * most / least)
+    end = np.arccosh(max(1.0, radius / least + np.sin(SLOPE)))  # |z| = least (cosh u - sin SLOPE)
     u, du = _panels(0.0, end, 1 + int(end))
     z = least * (np.sin(SLOPE) * np.cosh(u) - 1 + 1j * np.cos(SLOPE) * np.sinh(u))
     dz = least * (np.sin(SLOPE) * np.sinh(u) + 1j * np.cos(SLOPE) * np.cosh(u)) * du
     last = least * (np.sin(SLOPE) * np.cosh(end) - 1 + 1j * np.cos(SLOPE) * np.sinh(end))
-    angle, turn = _panels(float(np.angle(last)), 0.0, 3)
+    angle, turn = _panels(start := float(np.angle(last)), 0.0, 3 + int(start / 2 / (1 - most / abs(last))))
     arc = abs(last) * np.exp(1j * angle)
-    # the sign is negative because the counterclockwise direction is from right to left here
-    return np.concatenate([z, arc]), np.concatenate([dz, 1j * arc * turn]) / -np.pi
+    return np.concatenate([z, arc]), np.concatenate([dz, 1j * arc * turn]) / -np.pi  # left to right is clockwise
 
 
 def _panels(low: float, high: float, count: int) -> tuple[Host, Host]:

@@ -23,26 +23,29 @@ from minintk.arrays import Host
 
 def loss(e: Equivalent, steps: int, lr: float, batch: int) -> Host:
     """Return the test loss after 0, 1, ..., `steps` steps, (steps + 1,); raise ValueError if lr is too large."""
-    most = edge(e)
-    limit = min(1.4, 2 / (1 + 1 / batch))
-    if lr * most >= limit:
+    most, c = edge(e), 1 + 1 / batch
+    roots = np.roots([c**2, -(12**0.5) * c, 4 + c, -(12**0.5)])  # |q| = 1 at lr z = r e^{i pi/6}
+    reach = min(2 / c, float(roots.real[abs(roots.imag) < 1e-9].min()))  # |q| <= 1 for lr |z| < reach, |arg z| < pi/6
+    if lr * most >= (limit := min(1.4, 0.95 * reach)):
         raise ValueError(
             f"lr expects less than {limit / most:.4g} ({limit:.3g} over the largest eigenvalue, {most:.4g}), got {lr!r}"
         )
-    z, forced, kernel = nodes(e, max(steps, 1), lr, most)
-    q = 1 - 2 * lr * z + lr**2 * (1 + 1 / batch) * z**2
+    z, forced, kernel = nodes(e, max(steps, 1), lr, most, reach)
+    q = 1 - 2 * lr * z + lr**2 * c * z**2
     power, past, found = forced.astype(q.dtype), np.zeros_like(q), np.empty(steps + 1)
     for step in range(steps + 1):
         found[step] = total = float((power.sum() + lr**2 / batch * (kernel @ past)).imag + e.sigma2)
+        if not total < 1e150:
+            raise ValueError(f"lr expects a rate at which SGD converges, got {lr!r}: the loss is 1e150 at step {step}")
         power, past = power * q, past * q + total
     return found
 
 
-def nodes(e: Equivalent, steps: int, lr: float, most: float) -> tuple[Host, Host, Host]:
+def nodes(e: Equivalent, steps: int, lr: float, most: float, reach: float) -> tuple[Host, Host, Host]:
     """Return nodes z and two sets of weights w: Im sum w q(z)^T is F(T) - noise or K(T) of `LearningCurve.sgd`."""
     if isinf(e.n):
         return e.lam + 0j, 1j * e.v2, 1j * e.h * e.lam**2
-    z, dz = contours.closed(3 / (lr * steps), 1.1 * most)
+    z, dz = contours.closed(3 / (lr * steps), most, min(2.2 * most, (most + reach / lr) / 2))
     kappa = e.follow(-z.conj()).conj()  # s = -z is below the axis, and kappa(conj s) = conj kappa(s)
     forced = (kappa[:, None] / (e.lam + kappa[:, None])) @ e.v2 / z
     return z, forced * dz, -z * e.freedom(kappa)[0] * dz

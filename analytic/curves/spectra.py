@@ -81,8 +81,7 @@ def sphere_modes(kernel: AngularKernel, d: int, degree: int, *, kind: Kind = "nt
     weights = weights * (sine / sine.max()) ** (d - 2)
     weights /= weights.sum()
     values = weights * _values(kernel, t, sine, d, kind)
-    before, now = np.zeros_like(t), np.ones_like(t)
-    found = []
+    before, now, found = np.zeros_like(t), np.ones_like(t), list[tuple[float, float]]()
     for level in range(degree + 1):
         found.append(_visible(values, now))
         before, now = now, t * now + level / max(1, level + d - 2) * (t * now - before)
