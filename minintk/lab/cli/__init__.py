@@ -30,11 +30,10 @@ ELSEWHERE = ("analytic.verify.command", "minintk.examination.command")
 
 def commands() -> Iterator[tuple[str, Any]]:
     """Yield (name, command) for all commands, beginning with those defined in ELSEWHERE."""
-    known = set(COMMANDS)
     for name in ELSEWHERE:
         with suppress(ModuleNotFoundError):
             import_module(name)
-    yield from sorted(COMMANDS.items(), key=lambda item: item[0] in known)
+    yield from sorted(COMMANDS.items(), key=lambda item: item[1][0].__module__ not in ELSEWHERE)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -34,6 +34,12 @@ def run(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, 
     return status, captured.out, captured.err
 
 
+def test_commands_have_the_same_order_in_each_call() -> None:
+    first = [name for name, _ in cli.commands()]
+    assert first[:2] == ["verify", "examine"]
+    assert [name for name, _ in cli.commands()] == first
+
+
 def test_verify_writes_a_report_and_says_what_it_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, err = run(*LESS, "--out", str(tmp_path / "out"), capsys=capsys)
     assert status in (cli.OK, cli.FAILED, cli.UNDECIDED)  # a few of the intervals may be too wide to decide
