@@ -119,7 +119,7 @@ def graded(assignment: Assignment, place: Path, seed: str) -> list[object]:
 
 
 def hand_ins(folder: Path) -> tuple[dict[str, Path], list[Path]]:
-    """Return {student: script, notebook or folder}, and a list of all other files, which are not graded.
+    """Return {student: script, notebook or folder}, and a list of the other visible files, which are not graded.
 
     Raises ValueError if a student has two hand-ins.
     """
@@ -165,7 +165,7 @@ def whole_class(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Grade and compare a class's hand-ins, or only compare them. Exit with status 2 if the arguments are invalid."""
+    """Grade and compare hand-ins, or only compare them. Exit with status 2 if options or hand-ins do not fit."""
     parser = argparse.ArgumentParser(prog="make.py course", description=__doc__.partition("\n")[0])
     parser.add_argument("what", choices=("class", "similar"), help="grade and compare, or compare alone")
     parser.add_argument("assignment", help="a folder with exercises.py, or its name in ./course")
@@ -189,7 +189,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         names = args.names.read_text(encoding="utf-8").split() if args.names else ()
         try:
             rows = whole_class(assignment, args.folder, seed, args.csv, one=args.one_variant, names=names)
-        except ValueError as error:
+        except (OSError, ValueError) as error:
             parser.error(str(error))
         print(f"{len(rows)} students in {time.perf_counter() - began:.0f} s, in {args.csv}")
     for part, one, other in pairs(assignment, args.folder, args.alike):

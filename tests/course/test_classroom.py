@@ -79,6 +79,12 @@ def test_a_class_is_graded_in_the_variants_it_was_given(tmp_path: Path, capsys: 
             assert "hw1_backprop was handed out with" in capsys.readouterr().err
 
 
+def test_a_folder_that_does_not_exist_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        classroom.main(["class", "hw1_backprop", str(tmp_path / "none"), "--one-variant"])
+    assert "No such file" in capsys.readouterr().err
+
+
 def thirty(folder: Path, place: Path, secret: str) -> dict[str, float | None]:
     """Write thirty students' hand-ins. Return {student: expected points, or None for a number between 0 and 100}."""
     assignment, solution = load(folder), (folder / "solution.py").read_text(encoding="utf-8")
