@@ -35,7 +35,7 @@ def same_work(work: Callable[..., Any], record: Path) -> None:
     The digest ignores comments, docstrings and the code of functions that `work` calls.
     """
     code: Any = ast.parse(dedent(getsource(work))).body[0]
-    code.body = [node for node in code.body if not isinstance(getattr(node, "value", None), ast.Constant)]
+    code.body = [n for n in code.body if not (isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant))]
     now = digest(ast.unparse(code))
     if record.exists() and record.read_text("utf-8") != now:
         raise SystemExit(f"{record}: the runs beside it were made by another `{work.__name__}`: use another --out")
@@ -77,7 +77,7 @@ def collected(
     """Return read(snapshot) for all snapshots of run(resume), in order.
 
     run : a function of the argument resume, such as `mn.train` or `mn.flow` with all other arguments given.
-    read : a function of a snapshot that returns arrays, numbers or strings.
+    read : a function of a snapshot that returns an array, a JSON value, or a tuple of these.
     theta0 : an array (NumPy or CuPy) that determines the library in which the state is restored.
     """
     with unfinished(*arguments) as folder:

@@ -53,31 +53,41 @@ def counted(resuming: Any, stop: int = 1000) -> tuple[list[Any], int]:
 
 
 def test_another_work_does_not_continue_the_runs(resuming: Any, tmp_path: Path) -> None:
-    """Resuming accepts changed comments and docstrings of `work`, but not changed formulas."""
+    """Resuming accepts changed comments and docstrings of `work`, but not changed formulas or constants."""
     same_work = resuming.same_work
 
     def works() -> list[Any]:
         def work(width: int, seed: int) -> float:
             """One run."""
-            return 1.0 / width + seed
+            c = 1.0
+            return c / width + seed
 
         first = work
 
         def work(width: int, seed: int) -> float:  # type: ignore[no-redef]
-            return 1.0 / width + seed  # the same
+            c = 1.0
+            return c / width + seed  # the same
 
         second = work
 
         def work(width: int, seed: int) -> float:  # type: ignore[no-redef]
-            return 7.0 / width + seed
+            c = 1.0
+            return c / width - seed
 
-        return [first, second, work]
+        third = work
 
-    first, second, third = works()
+        def work(width: int, seed: int) -> float:  # type: ignore[no-redef]
+            c = 7.0
+            return c / width + seed
+
+        return [first, second, third, work]
+
+    first, second, *others = works()
     for one in (first, second, first):
         same_work(one, tmp_path / "s.runs" / "work.source")
-    with pytest.raises(SystemExit, match="made by another `work`: use another --out"):
-        same_work(third, tmp_path / "s.runs" / "work.source")
+    for other in others:
+        with pytest.raises(SystemExit, match="made by another `work`: use another --out"):
+            same_work(other, tmp_path / "s.runs" / "work.source")
 
 
 def test_snapshots_go_on_where_they_were(resuming: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
