@@ -117,7 +117,7 @@ def adaptive(m: Any, shape: Shape) -> s.Layer:
 
 def layer_norm(m: Any, shape: Shape) -> s.Layer:
     """Return a LayerNorm for vectors, followed by a BatchNorm if there are a scale and an offset."""
-    if tuple(m.normalized_shape) != shape:
+    if tuple(m.normalized_shape) != shape or len(shape) != 1:
         raise refusal("LayerNorm", f"is over {m.normalized_shape}; here it is over the last axis of {shape}")
     return s.Sequential(s.LayerNorm(eps=m.eps), *[s.BatchNorm()] * m.elementwise_affine)
 

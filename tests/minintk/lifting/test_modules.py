@@ -33,6 +33,7 @@ REFUSED: dict[str, tuple[Any, tuple[int, ...], str]] = {
     ),
     "rows": (NN.Sequential(NN.Linear(4, 3)), (2, 4), r"^put Flatten before it: Linear at '0' acts on the last axis"),
     "norm": (NN.Sequential(NN.LayerNorm(8)), (8, 8, 4), r"here it is over the last axis of \(8, 8, 4\)"),
+    "norm of all axes": (NN.Sequential(NN.LayerNorm((8, 4))), (8, 4), r"over the last axis of \(8, 4\)"),
     "tied": (NN.Sequential(*[NN.Linear(3, 3)] * 2), (3,), r"'1\.weight' is '0\.weight' again, the same array"),
     "threshold": (NN.Sequential(NN.Softplus(2.0, 1.0)), (3,), r"Softplus at '0' has threshold=1\.0; here it is 20"),
 }
