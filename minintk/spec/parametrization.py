@@ -183,8 +183,8 @@ class SpectralMuP(Parametrization):
     [(0.25, 25.0, 0.0625), (0.05, 1.0, 0.0025), (0.0025, 0.0025, 0.0025)]
 
     base_width : the width b of hidden layers (channels, for convolutions) at which scales and rates equal `Standard`'s
-    outside residual branches.  A rate tuned at width b transfers to larger widths (Yang et al. 2022, `mup`).  Each row
-    is divided by the row at width b and multiplied by `Standard`'s.  Raises ValueError unless b is 1, 2, ... or None.
+    outside residual branches, except for a Dense after Flatten, whose fan_in is compared with b.  A rate tuned at width
+    b transfers to larger widths (Yang et al. 2022).  Raises ValueError unless b is 1, 2, ... or None.
 
     >>> SpectralMuP(base_width=100).row(Role("weight"), 400, 400, sigma=1.0)
     Row(multiplier=1.0, std=0.05, lr=1.0, draw='normal', adam=0.25)
@@ -234,5 +234,5 @@ class MeanField(Parametrization):
         if role.kind == "bias":
             return Row(sigma * end, 1.0, lr=1.0 if output else float(fan_out), adam=branch)
         if output:
-            return Row(sigma / fan_in, 1.0, lr=float(fan_in), adam=1.0)
+            return Row(sigma / fan_in * end, 1.0, lr=float(fan_in), adam=branch)
         return Row(sigma / sqrt(fan_in) * end, 1.0, lr=float(fan_out), adam=branch / sqrt(fan_in))

@@ -158,7 +158,7 @@ def test_at_the_base_width_spectral_mup_is_the_standard_parametrization(optimize
 
 
 def test_depth_is_in_the_table_of_both_sides() -> None:
-    """With four residual branches, only the weights and bias of each branch's last layer have the factor 1/sqrt(4).
+    """With four residual branches, only initial tensors of the branches' last layers have the factor 1/sqrt(4).
 
     The infinite-width kernel has the same factors.
     """
@@ -180,6 +180,14 @@ def test_depth_is_in_the_table_of_both_sides() -> None:
             scale = 0.4**2 if one.name.endswith("b") else 1.0
             assert two.row.multiplier * two.row.std == pytest.approx(one.row.std)
             assert two.row.rate("sgd") * two.row.multiplier**2 == pytest.approx(one.row.rate("sgd") * scale)
+
+
+def test_depth_scales_output_weights_inside_a_branch() -> None:
+    """If a network ends with the last of four branches, W and b of its output have the factor 1/sqrt(4) as well."""
+    spec = mn.Sequential(mn.Dense(9), *[mn.Residual(mn.Sequential(mn.ReLU(), mn.Dense(9, b_std=1.0)))] * 4)
+    W, b = (t.row for t in mn.Network(spec, (5,), mn.MeanField()).layout.tensors[-2:])
+    assert (W.multiplier, W.rate("adam")) == pytest.approx((1 / 9 / 2, 1 / 2))
+    assert (b.multiplier, b.rate("adam")) == pytest.approx((1 / 2, 1 / 2))
 
 
 def test_a_row_may_hold_numpy_numbers() -> None:
