@@ -131,18 +131,18 @@ class Kernel:
     of these norms.  The errors of nearly parallel rows can then be |u| times the precision.
 
     Range: at every layer, a variance must be 0 or lie between 1e-306 and 1e306, so |x| / sqrt(d) can usually range from
-    1e-153 to 1e153.  Results must be in the range of the inputs' dtype.  Otherwise, a ValueError names the row.  With a
-    random bias, rows with |x| / sqrt(d) < 1e-153 are treated as 0.  Float32 results below 1e-38 have fewer digits.
+    1e-153 to 1e153.  Results must be in the dtype's range.  Otherwise, a ValueError names the row.  If the first layer
+    has a random bias, rows with |x| / sqrt(d) < 1e-153 count as 0.  Float32 results below 1e-38 have fewer digits.
 
     If the network has convolutions or pooling, the recursion runs pixel by pixel on images (N, H, W, C) and sequences
     (N, L, C).  The NNGP is usually as accurate as for vectors, and so is the NTK of images that are equal, opposite or
-    black.  For other images, the NTK can depend on angles that are known only to the square root of the precision.
-    Such angles occur between pixels that are nearly opposite before a kink of phi, nearly parallel after pooling, or in
-    collinear windows of very different norms.  Many such angles cause errors of up to 1e-8 in the NTK (1e-3 in
-    float32), and of up to 1e-9 (1e-4 in float32) in the NNGP of later layers.  If a bias shifts opposite images before
-    a saturated sigmoid, the errors for these images are |u|^2 times the precision.  If the images' root mean squares
-    differ by a factor R, errors grow by about R times the precision (float64's if R > 100).  Raises ValueError if R >
-    1e8, or if a root mean square is below 1e-135 or above 1e149, except for ReLU-like networks without biases.
+    black.  For other images, the NTK can depend on angles known only to the square root of the precision.  Such angles
+    occur between pixels nearly opposite before a kink of phi, nearly parallel after pooling, or in collinear windows of
+    very different norms.  Many such angles cause errors of up to 1e-8 in the NTK (1e-3 in float32), and of up to 1e-9
+    (1e-4 in float32) in the NNGP of later layers.  If a bias shifts opposite images before a saturated sigmoid, the
+    errors for these images are |u|^2 times the precision.  If the images' root mean squares differ by a factor R,
+    errors grow by about R times the precision (float64's if R > 100).  Raises ValueError if R > 1e8, or if a root mean
+    square (with the first bias) is below 1e-135 or above about 1e150, except for ReLU-like networks without biases.
 
     On a CPU, results have the same bits in every call: they depend on inputs, libraries and processor, but not on the
     number of threads or the load.  Results with and without `store` or `executor` have the same bits.

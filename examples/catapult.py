@@ -6,8 +6,8 @@ lambda_0 is the initial sharpness, the largest eigenvalue of the loss's Hessian.
 of width 512 learns the parity of 20 digits.  At rates below 2 / lambda_0 the loss falls.  Between 2 / lambda_0 and 4 /
 lambda_0 the loss grows until the weights have shrunk enough to reduce the sharpness below 2 / lr, and then falls.
 Above 4 / lambda_0 training diverges (Lewkowycz et al. 2020).  If the sharpness does not depend on the width n, networks
-of all widths can be trained at the same rates.  The sharpness of tanh networks with two hidden layers scales as n^b,
-where b is 0 in muP and in the NTK parametrization, and at most 1 in the standard parametrization.
+of all widths can be trained at the same rates.  The sharpness of tanh networks with two hidden layers scales as n^b.
+In the NTK parametrization, and in muP with its rates in the Hessian, b is 0.  In the standard one, b is at most 1.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def images(data: str, n_train: int, n_test: int, seed: int = 0) -> tuple[mn.data
     """Return random training and test images in float32, with x (N, H, W, C) in [0, 1].
 
     data : "digits", "mnist" or "cifar10". If a set has fewer images than requested, all of them are returned. At most
-    1,500 of the digits are used for training. Calls with equal arguments return the same objects: do not change them.
+    1,500 of the digits are used for training. Equal calls can return the same objects: do not change them.
     """
     rng = np.random.default_rng(seed)
     if data == "digits":

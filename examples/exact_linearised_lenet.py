@@ -10,9 +10,9 @@ a suitable ridge the exact solution should be as accurate.  Gradient flow stoppe
 momentum), should have the same effect, because it too suppresses directions with small eigenvalues of J J'.
 
 At width 1 the paper's network has P = 60,941 weights for N = 60,000 equations.  With 867 digits or 1,960 images of
-MNIST, a small LeNet has the paper's ratios P / N = 1.016, 3.9 and 24 at widths 1, 2 and 5.  At this size the script can
-also run at widths that the paper omits.  The script interpolation_threshold.py explains the result at width 1.  The
-size "paper" uses LeNet-5 at widths 1 to 60 on 60,000 images.
+MNIST, a small LeNet has nearly the paper's ratios P / N, about 1.016, 3.9 and 24 at widths 1, 2 and 5.  At this size
+the script can also run at widths that the paper omits.  The script interpolation_threshold.py explains the result at
+width 1.  The size "paper" uses LeNet-5 at widths 1 to 60 on 60,000 images.
 
 With more than 20,000 images the eigenvectors of J J' do not fit in memory.  On the host, each ridge then needs a
 Cholesky factor, computed in panels of 2,048 rows, and the solution with the smallest ridge replaces the exact one.

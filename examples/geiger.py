@@ -34,7 +34,7 @@ FEATURE, LAZY = 0.1, 100.0
 
 @lru_cache(maxsize=4)
 def task(data: str, n_train: int, n_test: int, dtype: str = "float32") -> Task:
-    """Return training and test pairs (x, y), where x is (N, 10).  Calls with equal arguments return the same arrays.
+    """Return training and test pairs (x, y), where x is (N, 10).  Equal calls can return the same arrays.
 
     data : "sparse", "digits" or "mnist".  For "sparse", y = sign(x_1 x_2) with normal x.  No linear function of x
     predicts this y, and only two of ten directions matter.  For "digits" and "mnist", x contains the first 10 principal

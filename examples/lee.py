@@ -36,7 +36,7 @@ def problem(data: str, task: str, n_train: int, n_test: int, seed: int = 0) -> t
     task : "classes" or "binary". The ten outputs of "classes" have the target 9/10 for the correct class and -1/10 for
     the others. The targets of "binary" are +-1 for the parity of digits, or for horses against aeroplanes in CIFAR-10.
 
-    Calls with equal arguments return the same arrays.
+    Calls with equal arguments can return the same arrays.
     """
     if data == "cifar10" and task == "binary":
         rng = np.random.default_rng(seed)

@@ -40,7 +40,7 @@ def spec(end: str, channels: int) -> mn.Sequential:
 
 @lru_cache(maxsize=1)
 def theory(data: str, n: int) -> tuple[Any, dict[str, Any]]:
-    """Return images and {ending: analytic NTK and NNGP kernels}. Calls with equal arguments return the same arrays."""
+    """Return images and {ending: analytic NTK and NNGP kernels}. Equal calls can return the same arrays."""
     x = placed(images(data, 200, 1)[0].standardise().x[:n])[0]
     return x, {name: [to_host(k) for k in an.kernel(spec(name, 1)).both(x)[::-1]] for name in ENDS}
 

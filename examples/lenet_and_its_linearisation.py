@@ -14,8 +14,8 @@ On MNIST this bound is about .5, .3, .15 and .08 at widths 1, 2, 5 and 10.  The 
 therefore cannot have been trained with that loss at a rate of .1.  They can be trained at this rate if the loss is a
 mean over the ten classes (PyTorch's MSELoss).  The rate here is then .01, and the weight decay is 5e-4, not 5e-5.
 
-The sizes "small" and "evening" use 2,000 images for 10 epochs.  The size "paper" uses all images for 100 epochs, at
-widths up to 60.
+The sizes "small" and "evening" use up to 2,000 images for 10 epochs.  The size "paper" uses all images for 100 epochs,
+at widths up to 60.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ def cache_slices(a: Array) -> list[slice]:
 def short_rows() -> Iterator[None]:
     """Speed up NumPy's ufuncs on rows of a few hundred elements, in this context and in the current thread.
 
-    NumPy copies rows shorter than its buffer of 8192 elements into the buffer and back, which triples the work.  Inside
-    the context, the buffer has room for only 256 elements.
+    NumPy copies rows shorter than its buffer of 8192 elements into the buffer and back, which can triple the work.
+    Inside the context, the buffer has room for only 256 elements.
     """
     before = np.setbufsize(256)
     try:

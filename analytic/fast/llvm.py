@@ -58,7 +58,7 @@ class Vectors(Code):
         return None
 
     def power_of_two(self, turn: Any) -> tuple[Any, Any]:
-        """Return n = round(turn) and 2^n.  With m mantissa bits, the lowest bits of turn + 1.5 2^m contain n."""
+        """Return n = round(turn) and 2^n.  With m mantissa bits, the lowest bits of turn + 1.5 * 2^m contain n."""
         digits = {4: 23, 8: 52}[self.dtype.itemsize]
         moved = turn + 1.5 * 2.0**digits
         whole = ir.VectorType(self.integer, self.lanes)

@@ -58,7 +58,7 @@ def first_variances(program: Program, inputs: Examples) -> Array:
 def field_precision(program: Program, inputs: Examples) -> Any:
     """Return the precision of fields: that of the images, or float64 if float32 cannot hold their variances.
 
-    Raises ValueError, naming the images, if the variances of two images have a ratio above FLOAT64_MAX_RATIO.
+    Unless `scale_free`, raises ValueError, naming two images whose variances have a ratio above FLOAT64_MAX_RATIO.
     """
     xp, q = inputs.xp, first_variances(program, inputs)
     if scale_free(program) or not bool(xp.any(q > 0)):

@@ -16,8 +16,8 @@ with Gaussian fields u, r and responses to the signals that W^l(0) transmitted e
     xi  = r + gamma0 sigma_l^2 sum_{s<=k} B^{l+1}(k, s) phi^l(s)     B^l = <d g^l(k) / du(s)> / gamma0
     cov u = sigma_l^2 Phi^l,    cov r = sigma_l^2 G^{l+1},           f = <phi^L z^L> / gamma0
 
-Steps are finite, so B has a term at s = k, <phi''(h) z> / gamma0.  It vanishes at the start, when z is independent of
-h.  For ReLU, phi'' is a delta function.  Stein's lemma, sum_s <dg(k)/du(s)> cov(u(s), u(t)) = <g(k) u(t)>, gives the
+As g(k) depends on u(k), B has a term at s = k, <phi''(h) z> / gamma0.  It vanishes at the start, when z is independent
+of h.  For ReLU, phi'' is a delta function.  Stein's lemma, sum_s <dg(k)/du(s)> cov(u(s), u(t)) = <g(k) u(t)>, gives the
 responses without phi'', as covariances of known samples.  For n samples, chi and xi then have the law of products with
 a Gaussian matrix, given its earlier products (`DeferredGaussian`).  Therefore n samples have the law of a network of
 width n, whose (n, n) weights are never drawn.  Results differ from the limit by O(n^-1/2), and their means by O(1/n).
@@ -230,8 +230,8 @@ def feature_learning_limit(
 
     The work is O(samples m^2) for m <= C (N + M)(steps + 1) independent features.  For example, 20 steps with 64,000
     samples, 4 examples and two hidden layers take about 3 s.  Here, Adam needs about samples^2 / 8 more bytes, and of
-    order samples^2 / 16 more operations per step.  Raises UnsupportedLayer for other layers or an activation without a
-    derivative, ValueError for invalid shapes, gamma0, lr or samples, and TypeError if rng is a seed or if lr is another
+    order samples^2 / 16 more operations per step.  Raises UnsupportedLayer for other layers or activations unknown to
+    `pointwise`, ValueError for invalid shapes, gamma0, lr or samples, and TypeError if rng is a seed or lr is another
     optimiser.  Raises MemoryError if too little memory is free, and FloatingPointError if the descent diverges.
 
     >>> import numpy as np, minintk as mn

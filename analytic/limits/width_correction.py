@@ -153,9 +153,8 @@ def width_correction(
 
     The methods `predict(t)` and `kernel(t)` of the result return the infinite-width limit and the correction
     (proportional to 1/n for equal widths n).  The next term is O(1/n^2).  Raises UnsupportedLayer for other layers,
-    several outputs, and activations with kinks.  For ReLU, O4 vanishes almost everywhere, but its mean contains E
-    phi''^2, which is infinite.  Raises ValueError for invalid shapes or a singular NTK of the training set, and
-    MemoryError, before any computation, if too little memory is free.
+    several outputs, and activations with kinks, for which E phi''^2 in the mean of O4 is infinite.  Raises ValueError
+    for invalid shapes or a singular NTK of the training set, and MemoryError if too little memory is free.
 
     >>> import numpy as np, minintk as mn
     >>> spec = mn.Sequential(mn.Dense(100), mn.Tanh(), mn.Dense(100), mn.Tanh(), mn.Dense(1))

@@ -94,7 +94,7 @@ class Phase:
 def phase(spec: s.Layer, parametrization: Parametrization = DEFAULT_PARAMETRIZATION, *, start: float = 1.0) -> Phase:
     """Return the phase of a network that repeats a block of layers: fixed points, slopes and depth scales.
 
-    spec : a network with a repeated block (`Phase.block`), or only the block.  Widths have no effect.
+    spec : a network with a repeated block (`Phase.block`), or only the block.  Under `mn.NTK`, widths have no effect.
     start : the initial variance, which selects one of several fixed points.  Supports all activations with a tangent
     kernel, biases, `Residual`, `Sum`, `Product`, `LayerNorm` and `Dropout`.  For convolutions with circular padding,
     average pooling and attention (softmax, scaling="linear"), all pixels or positions of an input are assumed to be

@@ -5,7 +5,7 @@
 The formulas hold for Gaussian u, u' of variances q, q' and covariance k.  They use p = (1 - c)/2 and r = (1 + c)/2
 instead of k, because p and r stay accurate for nearly parallel and nearly opposite rows.  Except in `textbook`, p' is a
 sum of terms that vanish if p = 0 and q = q', so p' of nearly parallel rows stays accurate.  Differences such as v - E
-phi(u) phi(u') would lose digits.  `scalar_forms` defines the part of p' from the angle, and all formulas for images.
+phi(u) phi(u') would lose digits.  `scalar_forms` defines most formulas for the angle's part of p', and for images.
 `tests/kit` evaluates the papers' own formulas with up to 70 digits.  Sources: Williams 1997 (erf), Pearce et al. 2019
 (sin, Rbf), Cho and Saul 2009 (rectified monomials, Sign), Tsuchida et al. 2020 (GELU).
 """
@@ -63,7 +63,7 @@ class ClosedForm(Dual):
     parts: int = 1
 
     def turn(self, xp: Any, p: Array, r: Array, one: Numbers, two: Numbers) -> tuple[Array, Array]:
-        """Return the part of p' that comes from the angle, and E phi'(u) phi'(u')."""
+        """Return p', except for the part due to `norms` if that is not None, and E phi'(u) phi'(u')."""
         return self.form.turn(Arithmetic(xp, p.dtype), p, r, one, two, self.form.constants)
 
     def after(self, rows: RowState) -> RowState:

@@ -27,7 +27,7 @@ ALWAYS_FREE = 2**25
 
 
 class Examples:
-    """Inputs of a kernel: x1 and x2, or only x1 for its kernel with itself.  Only this class checks kernel inputs.
+    """Inputs of a kernel: x1 and x2, or only x1 for its kernel with itself.  The constructor checks them.
 
     x : (x1, x2) or (x1,).   xp, dtype : the inputs' library and precision.   example : the shape of one example.
     shape : (N, M) of the kernel.   symmetric : True if x2 is x1 or None.   begins : (name, first index) of each side.

@@ -1,4 +1,4 @@
-"""Define each closed form once, for one pair; NumPy, Numba and CUDA run the same formulas.
+"""Define closed forms for one pair; NumPy, Numba and CUDA run the same formulas, except NumPy for the ReLU family.
 
 For pixels with Gaussian u, u' of variances q, q' and covariance k,
 

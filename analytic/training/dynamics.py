@@ -48,7 +48,7 @@ class Dynamics(ABC):
 
     @abstractmethod
     def gain(self, t: Array) -> Array:
-        """Return g_t(mu), (T, n), for times t : (T,), inf included.  At mu = 0, return lr t / N, or 0 for t = inf."""
+        """Return g_t(mu), (T, n), for times t : (T,), inf included; its limit at mu = 0, or 0 if t = inf too."""
 
     def predict(self, t: Any, k_test_train: Array | None = None, f0: Any = 0.0, f0_test: Any = 0.0) -> Array:
         """Return f_0 + Theta(X, X) a_t on the training set, (N, C), or f_0(x) + Theta(x, X) a_t on a test set, (M, C).
@@ -135,7 +135,7 @@ class Dynamics(ABC):
         return as_matrix(k)
 
     def _result(self, t: Array, h: Array, r: Array, f0: Array | None, k: Array | None = None) -> Array:
-        """Return f_0 + [k] Q h_t r : ([T], m, C) in the caller's dtype, for all times with one matrix product."""
+        """Return f_0 + [k] Q h_t r : ([T], m, C) in the caller's dtype, for all times at once."""
         xp, (n, c), T, size = array_namespace(r), r.shape, h.shape[0], power_of_two(r)
         a = self.spectrum.Q @ (h.T[:, :, None] * (r / size)[:, None, :]).reshape((n, T * c))
         a = (a if k is None else xp.astype(k, a.dtype, copy=False) @ a) * size  # h r could overflow
@@ -170,7 +170,7 @@ class GradientDescent(Dynamics):
             raise ValueError(f"gradient_descent counts whole steps, {bad}")
         if float(xp.max(mu)) * rate >= 2 * (1 + self.momentum) - 1e-12 and bool(xp.any(xp.isinf(t))):
             raise ValueError(f"gradient descent has no limit t = inf: {self._bound()}")
-        z, t = xp.where(mu > 0, rate * mu, xp.full_like(mu, 2.0**-1000)), t[:, None]  # mu = 0 gives g = t rate
+        z, t = xp.where(mu > 0, rate * mu, xp.full_like(mu, 2.0**-1000)), t[:, None]  # mu = 0 gives the limit
         ends = xp.isinf(t)
         t = xp.where(ends, xp.zeros_like(t), t)
         with np.errstate(over="ignore", invalid="ignore"):  # `done` is checked below

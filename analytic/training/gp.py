@@ -211,7 +211,7 @@ def ensemble(
         pair (nngp, ntk) of (n, n) matrices, e.g. empirical kernels or kernels from a store, which are not copied.
         In this case, x : (N,) and x_test : (M,) are row indices of the points.
     by : "flow" for gradient flow, or "descent" for gradient descent with `momentum`, where t is the number of steps.
-        Both have the same limit as t -> inf.  Without momentum, they differ by O(lr) at finite times.
+        As t -> inf, both have the same limit if lr is stable.  Without momentum, they differ by O(lr) at finite times.
     lr : in the flow, t is the learning rate times the number of steps if lr = 1, and counts steps if lr is this rate.
     ridge : absolute, i.e. not scaled by the kernel; each network minimises L + ridge/(2N) |theta - theta_0|^2.
 

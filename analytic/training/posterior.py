@@ -207,7 +207,7 @@ def posterior(
 
 
 def cholesky(k: Array) -> Array:
-    """Return the lower triangular L with L L' = k, or raise LinAlgError; on the host, L overwrites k."""
+    """Return a matrix with L in its lower triangle, L L' = k, or raise LinAlgError; on the host, it overwrites k."""
     xp = array_namespace(k)
     if not on_host(xp):
         return xp.linalg.cholesky(k)

@@ -128,7 +128,7 @@ class Draw:
 
 
 def drawn(choose: Callable[[Sequence[Any]], Any], control: str = "") -> Draw:
-    """Return a draw, with every field from `choose(options)`.   choose : a function, for example from `by`.
+    """Return a draw with fields from `choose(options)`; a control sets some.   choose : a function, as from `by`.
 
     >>> print(drawn(by(np.random.default_rng(1))))
     2 Sin(1, 1, 0) pool residual, w 1.00, NTK; cross-entropy, N 4, 40 steps at 0.1

@@ -29,7 +29,7 @@ from minintk.training.train import train
 
 
 class Frozen(SpectralMuP):
-    """Spectral muP with a learning rate of 0 for the hidden weights."""
+    """Spectral muP with a learning rate of 0 for the hidden weights and biases."""
 
     def row(self, role: Role, fan_in: int, fan_out: int, sigma: float) -> Row:
         right = super().row(role, fan_in, fan_out, sigma)

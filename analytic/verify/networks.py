@@ -1,6 +1,6 @@
 """Train networks of one width, and measure their kernels and their distance from the theory.
 
-Networks and their kernels use float32, as in practice; errors are computed in float64.  Rounding changes errors by a
+Networks and their kernels use float32; linearised networks and all errors use float64.  Rounding changes errors by a
 relative 1e-5, or by up to 2e-2 if a ReLU unit switches one step early.  Both are far below the errors' scatter.
 """
 

@@ -12,8 +12,8 @@ z_i = Phi^-1(1 - p_i) is standard normal, and the rounds combine into one statis
     Z_k = (z_1 + ... + z_k) / sqrt(k),    cov(Z_j, Z_k) = sqrt(j / k) for j <= k
 
 so P(Z_k > CRITICAL for any k <= ROUNDS) = LEVEL, exactly for normal exponents (Pocock 1977).  The rounds spend .0022,
-.0018, .0014, .0012, .0010, .0009, .0008 and .0007 of LEVEL.  Thus, if D draws obey the law, the number refused is
-stochastically at most Binomial(D, LEVEL).  So is the number of passes among D controls with b >= PASSED_BELOW.
+.0018, .0014, .0012, .0010, .0009, .0008 and .0007 of LEVEL.  Thus, if D draws obey the law, the number refused by
+this test is stochastically at most Binomial(D, LEVEL).  So are the passes among D controls with b >= PASSED_BELOW.
 A relative correction c/n to the leading power shifts the slope over n ... 4n by .54 c/n, so MARGIN covers c < .09 n.
 """
 

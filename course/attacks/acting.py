@@ -1,4 +1,4 @@
-"""Try to change something outside the sandbox, or to block the machine for others; reading.py describes `place`.
+"""Try to change something outside the sandbox, or to reach the parent or a server; reading.py describes `place`.
 
 Return values are ignored. attack.py checks the effects from outside.
 """

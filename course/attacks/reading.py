@@ -65,7 +65,7 @@ def upwards(place):
 
 
 def by_other_builtins(place):
-    """Replace `int` and `bool`, which decide for an audit hook whether a path is opened, and for what."""
+    """Replace `int` and `bool`, in case an audit hook uses them to decide whether a path is opened, and for what."""
     import builtins
 
     builtins.int, builtins.bool = str, lambda x: False
@@ -421,7 +421,7 @@ def by_encodings(place):
 
 
 def by_a_trace(place):
-    """Set trace and profile functions, which Python also calls in the hook's frames."""
+    """Set trace and profile functions, in case Python also calls them in the hook's frames."""
     sys.settrace(lambda frame, event, arg: None)
     sys.setprofile(lambda frame, event, arg: None)
     return plainly(place)
@@ -445,7 +445,7 @@ def by_a_cloned_mount(place):
 
 
 def by_a_file_in_memory(place):
-    """Allocate memory that no limit covers, in a memfd_create file that is never mapped."""
+    """Allocate memory that the memory limit does not cover, in a memfd_create file that is never mapped."""
     fd = os.memfd_create("more")
     return "TOKEN" if os.write(fd, bytes(2**20)) == 2**20 else ""
 

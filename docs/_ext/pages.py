@@ -102,7 +102,7 @@ def internals() -> None:
 
 
 def names() -> None:
-    """Write reference/public/index.rst, a list of all public names with the first lines of their docstrings."""
+    """Write reference/public/index.rst, all public names except modules, with the first sentence of each docstring."""
     text = title("Every name") + "These names do not change in version 1 (see ``tests/project/surface.txt``).\n\n"
     for module in map(importlib.import_module, dict.fromkeys((*PUBLIC, *MODULES))):
         called = sorted(n for n in public(module) if not inspect.ismodule(getattr(module, n)))

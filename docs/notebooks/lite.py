@@ -1,7 +1,7 @@
-"""Add JupyterLite with the notebooks to the site: `python3 make.py lite`, before or after `docs`.
+"""Add JupyterLite with the notebooks to the site: `python3 make.py lite`, after `docs`, which deletes site/.
 
 site/lite/ then contains Jupyter, the notebooks as .ipynb, and wheels of minintk and of packages that Pyodide lacks.
-The reader's browser fetches Pyodide, NumPy, SciPy and Matplotlib from Pyodide's own server.
+The reader's browser fetches Pyodide, NumPy, SciPy and Matplotlib from the server that hosts Pyodide's builds.
 """
 
 import re

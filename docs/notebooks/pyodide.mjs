@@ -27,7 +27,7 @@ for (const name of ["minintk", "analytic"])
 py.globals.set("thirty_lines", readFileSync(join(root, "README.md"), "utf8").split("```python\n")[1].split("```")[0]);
 
 py.runPython(`
-import ast, contextlib, importlib.util, sys
+import ast, contextlib, importlib, sys, types
 from pathlib import Path
 
 sys.path.insert(0, "/lib/own")
@@ -46,19 +46,22 @@ for name in standard:
     importlib.import_module(name)
 print(f"{count} modules compile with Python {sys.version.split()[0]}, and {len(standard)} of the standard library are there")
 
-file = importlib.util.spec_from_file_location("threads", "/lib/own/minintk/fast/threads.py")
-threads = importlib.util.module_from_spec(file)
-file.loader.exec_module(threads)  # its package needs NumPy, it does not
-threads.cores, threads.single_threaded_blas = lambda: 4, contextlib.nullcontext
+package, machine = types.ModuleType("minintk"), types.ModuleType("minintk.cores")  # the real ones need NumPy
+package.__path__, machine.cores = ["/lib/own/minintk"], lambda: 4
+sys.modules |= {"minintk": package, "minintk.cores": machine}
+threads = importlib.import_module("minintk.threads")
+threads.single_threaded_blas = contextlib.nullcontext
 assert threads.parallel(lambda i: i * i, range(9)) == [i * i for i in range(9)]
 print("the pool, told of four cores, does without threads")
+for name in [name for name in sys.modules if name.partition(".")[0] == "minintk"]:
+    del sys.modules[name]
 `);
 console.log(`after ${seconds()}`);
 
 const quiet = { messageCallback: () => {}, errorCallback: () => {} };
 try {
-  await py.loadPackage(["numpy", "scipy", "matplotlib", "rich", "jinja2", "threadpoolctl", "micropip"], quiet);
-  await py.runPythonAsync(`import micropip; await micropip.install(["array-api-compat", "filelock", "rich"])`);
+  await py.loadPackage(["numpy", "scipy", "matplotlib", "rich", "jinja2", "lazy-loader", "threadpoolctl", "micropip"], quiet);
+  await py.runPythonAsync(`import micropip; await micropip.install(["array-api-compat", "filelock"])`);
 } catch (error) {
   console.log("NumPy, SciPy or micropip could not be fetched from Pyodide's server: the thirty lines have not run.");
   console.log(String(error).trim().split("\n").at(-1));

@@ -86,7 +86,7 @@ def mnist(
     """Load MNIST's training or test images, x : (60000, 784) or (10000, 784) in [0, 1].
 
     folder : a folder with the IDX files, gzipped or not, directly or in its subfolder ``mnist`` or ``MNIST/raw``.
-        The default is $MININTK_DATA.  If neither is given, the files are downloaded (11 MB, needs the extra ``data``).
+        The default is $MININTK_DATA.  If neither is given, the split is downloaded (both: 11 MB; extra ``data``).
     dtype : the dtype of `x`.  The images are stored as bytes (47 MB for training), converted at each access to `x`.
 
     Raises FileNotFoundError if the folder lacks the files, and ValueError for damaged files.

@@ -140,8 +140,8 @@ def sharpness(
 
     x : (N, *input_shape).  y : (N, C).  loss : `mn.mse` or another loss with a `hessian`.  scales : as for `kappa`.
     rtol : relative tolerance of the eigenvalue.  ARPACK runs on the host and uses exact Hessian-vector products.
-    Raises ValueError or TypeError for invalid arguments, UnsupportedLayer for a model without an expansion,
-    FloatingPointError if products with H overflow, and RuntimeError if ARPACK does not converge.
+    Raises ValueError or TypeError for invalid arguments, NotImplementedError for a loss without a Hessian (`mn.hinge`),
+    UnsupportedLayer for a model without an expansion, FloatingPointError for overflow, RuntimeError if ARPACK fails.
 
     >>> import minintk as mn
     >>> product = mn.Network(mn.Sequential(mn.Dense(1), mn.Dense(1)), (1,))          # f = w v x, L = (f - y)^2 / 2
@@ -174,16 +174,16 @@ def max_learning_rate(
 
     J S J' : (N C, N C) is the tangent kernel of all outputs, `ntk_full`.  L'' is d2L/df2 at f = model(theta, x).  For
     `mn.mse`, L'' = 1/N and the result is 2 (1 + m) N / lambda_max(ntk_full).  The largest eigenvalue of `mn.ntk`, which
-    averages over outputs, can be C times smaller.  Above the returned rate, training the linearised model diverges.
+    averages over outputs, can be C times smaller.  Above the returned rate, training the linearised model diverges
+    for a squared loss.  It may converge for other losses, whose L'' changes with f.
 
     theta : (P,).  x : (N, *input_shape).  loss : `mn.mse` or another loss with a `hessian`.  y : (N, C), needed only
     for custom losses whose L'' depends on the targets.  momentum : the momentum m in [0, 1) of the heavy ball, as in
     `mn.SGD`.  scales : {tensor name: S}, as for `mn.ntk`, by default those of the parametrization.
-    rtol : the relative tolerance of the eigenvalue.  ARPACK computes the eigenvalue without forming the kernel.  It
-    stores 20 vectors on the host, each of length N C for a squared loss and P otherwise.
-
-    Raises ValueError or TypeError for invalid arguments, ValueError if J S J' L'' is zero,
-    FloatingPointError if products overflow, and RuntimeError if ARPACK does not converge to rtol.
+    rtol : the relative tolerance.  ARPACK does not form the kernel.  It stores 20 vectors on the host, each of length
+    N C for a squared loss and P otherwise.  Raises ValueError or TypeError for invalid arguments, NotImplementedError
+    for a loss without L'' (`mn.hinge`), ValueError if J S J' L'' is zero, FloatingPointError if products overflow, and
+    RuntimeError if ARPACK does not converge to rtol.
 
     >>> import minintk as mn
     >>> net, x = mn.Network(mn.Dense(3), (2,)), np.eye(2)

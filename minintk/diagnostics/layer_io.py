@@ -66,7 +66,7 @@ def leaves(layer: Bound, name: str = "") -> Iterator[tuple[str, Bound]]:
 
 
 def _children(layer: Bound, name: str) -> Iterator[tuple[str, Bound]]:
-    """Yield (name, layer) for the inner layers, with names as in the layout."""
+    """Yield (name, layer) for the inner layers, named after their branch or position."""
     prefix = f"{name}." if name else ""
     if isinstance(layer, BoundBranches):
         yield from ((f"{prefix}{inner}", child) for inner, child in zip(layer.names, layer.layers, strict=True))

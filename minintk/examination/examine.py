@@ -63,8 +63,8 @@ def examine(
     also train networks of other widths.  seconds : the CPU time to spend.  Parts that would exceed it are skipped and
     noted; the regime needs none of them.  progress : called with a text before each part, first with a time estimate.
 
-    Raises TypeError for arguments of the wrong type (e.g. integer arrays), and ValueError for other invalid ones.
-    See Lee et al. 2019, eq. 5 (linearisation); Chizat, Oyallon and Bach 2019 (lazy training).
+    Raises TypeError for a wrong type (e.g. integer arrays), NotImplementedError for a loss without `hessian`, and
+    ValueError for other invalid arguments.  See Lee et al. 2019, eq. 5; Chizat, Oyallon and Bach 2019 (lazy training).
 
     >>> import minintk as mn
     >>> x, y = mn.datasets.digits().subset(40, np.random.default_rng(0)).one_hot()

@@ -58,7 +58,7 @@ class Run:
     """The measurements of one run.
 
     steps, loss, loss_linear, gap : (S,).  learned : max |f_lin - f_0| / |y - f_0|.  diverged : True if a loss was not
-    finite or ended above ten times its start.  If so, or if all kernel entries are equal, the rest is empty.
+    finite or ended above ten times its start.  If so, or if the kernel or y y' is constant, the rest is empty.
     at : (K,), steps at which kernels and rates 2/lambda_max of J S J' L'' were measured.  sharpness : at start and end.
     """
 
@@ -99,7 +99,7 @@ def parted(problem: Problem, lr: float, steps: int) -> tuple[Run, list[Snapshot]
 
 
 def full_run(problem: Problem, lr: float, steps: int, start: float, *, points: int, hessian: bool) -> Run:
-    """Train the network and its linearisation; measure the fields of `Run`, with kernels and rates at `points` steps.
+    """Train the network and its linearisation; measure the fields of `Run`, kernels and rates at up to `points` steps.
 
     start : the stable rate at initialisation.  hessian : False to skip the sharpness.
     """

@@ -4,8 +4,8 @@
 
 Each part has fewer cotangents, which saves memory.  BLAS is limited to one thread: its threads spin while they wait, so
 a small matrix product can take about ten times as long when another program runs.  Instead, large products, batches and
-outputs are split over threads that do not spin.  Only the contraction of a large kernel that is not split here uses all
-BLAS threads.
+outputs are split over threads that do not spin.  Only a large kernel that is not split here is computed with all BLAS
+threads.
 """
 
 from __future__ import annotations

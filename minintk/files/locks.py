@@ -54,7 +54,7 @@ class Claim(AbstractContextManager["Claim"]):
         return self._lock.is_locked
 
     def release(self) -> None:
-        """Release the claim.  The file remains, because another process could be locking it."""
+        """Release the claim.  The file remains (except on Windows), because another process could be locking it."""
         self._lock.release()
 
     def __exit__(self, *_: object) -> None:

@@ -140,7 +140,7 @@ class Assignment:
 
     variants : {"activation": ("relu", "erf"), ...}.  The seed determines one value per key.  authors : replacements for
     `variants` when the course's own solutions run.  tells : True if submissions can import `variant`.  allowed :
-    packages (and their dependencies) that submissions can import, besides NumPy and the standard library.
+    packages that submissions can import, besides NumPy and the standard library; list their dependencies too.
     seconds : the time limit for one call.  memory : the limit of the student's process in bytes.  folder : the folder
     of exercises.py.  withheld : the points of exercises that a recording leaves out.
     """

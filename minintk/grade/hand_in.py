@@ -19,7 +19,7 @@ COMPLEX = re.compile(r"imag|complex\d*|c(single|double|longdouble)")
 def text_of(path: Path) -> str:
     """Return the file as one script.  If a notebook has marked cells, keep only the definitions in its other cells.
 
-    Marked cells are kept.  Lines that begin with % or ! are dropped from all cells.
+    Marked cells are kept.  Lines that begin with % or ! become `pass` in all cells.
     """
     with reading(path, "a script or a notebook, in UTF-8", "save it again") as file:
         text = whole_file(file).decode()

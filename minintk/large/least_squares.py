@@ -42,7 +42,7 @@ class Solution:
     """The solution of a least-squares problem, as a linearised model.  Calling it returns f_lin(theta, x).
 
     theta : (P,), theta_0 + S^1/2 w.   a : (N, C) with w = J' a, or None from `solve_lsqr`.
-    steps : number of solves with the Cholesky factor (0 with t or rcond), or of LSQR steps.
+    steps : number of accepted solves with the Cholesky factor (0 with t or rcond), or of LSQR steps.
     residual : |y - f_0 - J w - ridge a| / |y - f_0|, or |J' (y - f_0 - J w) - ridge w| / |J' (y - f_0)| if `solve_lsqr`
         was called with ridge.
     """
@@ -161,7 +161,7 @@ def _refined(model: Model, theta0: Array, K: Factor, b: Array, J: ChunkedJacobia
 def _filtered(
     model: Model, theta0: Array, k: Array, b: Array, J: ChunkedJacobian, ridge: float, cut: float, t: float
 ) -> Solution:
-    """Compute a = g_t(J J' + ridge) b in float64.  g_t(mu) = (1 - exp(-t mu / N)) / mu, or 0 if mu <= `cut` max(mu)."""
+    """Compute a = g_t(J J' + ridge) b in float64.  g_t(mu) = (1 - exp(-t mu / N)) / mu, or 0 if mu < `cut` max(mu)."""
     xp, N = array_namespace(b), b.shape[0]
     lam, Q = xp.linalg.eigh(k)
     mu = xp.maximum(lam, xp.zeros_like(lam)) + ridge

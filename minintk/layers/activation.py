@@ -74,7 +74,7 @@ class Pointwise:
     kinks : the points where phi or a derivative jumps.  Quadrature splits its panels at the kinks, so list all of them.
     clipped : True if phi is linear between the kinks and constant beyond them, so that its kernels have a closed form.
     dual : functions (q, q', k) -> E phi(u) phi(u') and E phi'(u) phi'(u'), for Gaussian u, u' with variances q, q' and
-        covariance k, elementwise.  None if there is no closed form.  For the precision, see `analytic.register_dual`.
+        covariance k, elementwise.  None if no closed form is given.  For the precision, see `analytic.register_dual`.
     """
 
     phi: Callable[[Any, Array], Array]

@@ -6,7 +6,7 @@ at the last common dominator of the inputs, which is the last node on all paths 
 
     x -> relu(x + bn(conv(x)))      Residual(Sequential(Conv2d, BatchNorm)), ReLU
 
-The graph must therefore be series-parallel.  A module that has weights or statistics can be called only once.
+Apart from shared nodes without weights, the graph must be series-parallel.  A module with arrays can be called once.
 """
 
 from __future__ import annotations

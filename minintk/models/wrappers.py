@@ -4,7 +4,7 @@
     Taylor        sum_{j <= k} D^j f(theta_0)[d, ..., d] / j!,   d = theta - theta_0
     Centred       alpha (f(theta) - f(theta_0))                                      Geiger et al. 2020
 
-Wrappers can be nested, but a `Taylor` cannot contain another.  `train`, `ntk` and most diagnostics accept all wrappers.
+Wrappers can be nested, but a `Taylor` cannot expand another.  `train`, `ntk` and most diagnostics accept all wrappers.
 """
 
 from __future__ import annotations

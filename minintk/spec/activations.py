@@ -74,7 +74,7 @@ class RectifiedMonomial(Activation):
 
 @dataclass(frozen=True)
 class Sign(Activation):
-    """phi(x) = sign(x) in {-1, 0, 1}; phi' = 0 in finite networks.  Its NNGP kernel exists, but its NTK is infinite.
+    """phi(x) = sign(x) in {-1, 0, 1}; phi' = 0 in finite networks.  Its NNGP kernel exists.  Its NTK is inf at x = x'.
 
     A small angle between inputs is mapped to a multiple of its square root, which amplifies earlier rounding errors.
     """

@@ -39,9 +39,9 @@ def mlp(
     depth: int, width: int, outputs: int, *, activation: Activation = RELU, w_std: float = SQRT2,
     b_std: float = 0.1**0.5,
 ) -> Sequential:  # fmt: skip
-    """Return an MLP with `depth` hidden layers of `width` features.  The defaults follow Lee et al. 2019.
+    """Return an MLP with `depth` hidden layers of n = `width` features.  The defaults follow Lee et al. 2019.
 
-    P = (d + 1) n + (depth - 1) (n + 1) n + (n + 1) C for d inputs, n = `width`.  Raises ValueError if depth or n < 1.
+    P = (d + 1) n + (depth - 1) (n + 1) n + (n + 1) C for d inputs and b_std > 0.  Raises ValueError if depth or n < 1.
 
     >>> import minintk as mn
     >>> mn.Network(mlp(2, 50, 10), (64,)).size

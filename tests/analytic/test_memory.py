@@ -1,7 +1,7 @@
 """Test that resident memory grows in a warm call by at most a bound, such as `memory=` or the need in `check_memory`.
 
-Each case runs in a separate process. First, a small call loads and compiles code, which does not count. Then the test
-reads the peak that the system records during a call. Kernels get the smallest `memory` that they accept.
+Each case runs in a separate process. A first call, mostly a small one, loads and compiles code, and does not count.
+Then the test reads the peak that the system records during a call. Kernels get the smallest `memory` that they accept.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def test_networks_have_these_kernels_on_average(kind: str) -> None:
 def test_products_of_branches_with_weights_of_their_own(phis: tuple[mn.spec.Layer, ...], on: str) -> None:
     """Branches of a product need neither end in weights nor have mean 0, because independence is enough.
 
-    Negative control: the check fails on the kernels of the branches' sum.
+    Negative control: the check fails on the sum of the branches' kernels.
     """
     x, first, end = (inputs(3), dense, ()) if on == "vectors" else (images()[:3, :2, :2], conv, (mn.GlobalAvgPool(),))
     branches = [mn.Sequential(first(4), phi) for phi in phis]

@@ -106,7 +106,7 @@ OF_ROWS: tuple[tuple[str, int, int], ...] = (
 
 
 def in_double(ptx: str) -> Counter[str]:
-    """Count the double-precision instructions of each kind, except moves and conversions."""
+    """Count the double-precision arithmetic instructions of each kind, such as add, fma and sqrt."""
     return Counter(re.findall(r"\b(add|sub|mul|div|fma|sqrt|rcp|neg)[.a-z]*\.f64\b", ptx))
 
 

@@ -1,4 +1,4 @@
-"""Test that scenes have a frame for every position of the sliders, and that a script reproduces the recording."""
+"""Test that scenes have a frame for every position of the sliders, and that a script reproduces recorded frames."""
 
 from __future__ import annotations
 

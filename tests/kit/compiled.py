@@ -1,4 +1,4 @@
-"""Compile GPU sources for `minintk.arrays.raw_kernel` as C or C++ on this machine, and run them on NumPy arrays.
+"""Compile GPU formulas as C, and sources for `minintk.arrays.raw_kernel` as C++, and run both on NumPy arrays.
 
 use_blocks(monkeypatch) makes the library compute planes in blocks of threads. COMPILER is None if no compiler is found.
 """

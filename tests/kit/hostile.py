@@ -1,4 +1,4 @@
-"""Build a small valid file of every kind that the library reads, and specify the reader of each kind."""
+"""Build small valid files of several kinds that the library reads, and specify the reader of each kind."""
 
 from __future__ import annotations
 

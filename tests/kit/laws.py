@@ -1,7 +1,7 @@
 """Define laws that must fail on planted errors (see `planted`). A failing law raises AssertionError with the values.
 
 The networks of `points` run plain layers, not the fast ones, so that an error planted in `minintk.layers` takes effect.
-The laws of `planted_laws_images` compare fast networks with plain networks.
+Further laws in `planted_laws_images` compare fast networks with plain networks.
 """
 
 from __future__ import annotations

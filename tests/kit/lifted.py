@@ -27,7 +27,7 @@ def images(nn: Any) -> Any:
 
 
 def more_images(nn: Any) -> Any:
-    """Build a network of modules that are lifted to `minintk.more_layers`, for images of shape (3, 15, 16)."""
+    """Build a network with modules that are lifted to `minintk.more_layers`, for images of shape (3, 15, 16)."""
     return nn.Sequential(
         nn.Conv2d(3, 6, (3, 2), padding=(1, 2), dilation=(1, 2), groups=3), nn.GroupNorm(2, 6), nn.Hardswish(),
         nn.MaxPool2d(3, 2, 1, ceil_mode=True), nn.Conv2d(6, 6, 3, stride=(2, 1), padding=1, groups=6, bias=False),

@@ -97,7 +97,7 @@ def loop_norm(groups: list[tuple[Any, ...]], x: Array, eps: float) -> Array:
 
 
 def max_pool(x: Array) -> tuple[Array, Array]:
-    """Return (y, dy/dx) of the library's MaxPool for images of one 2 x 2 window."""
+    """Return (y, dy/dx) of the library's MaxPool for one image of 2 x 2 pixels."""
     y, J = bind(mn.MaxPool(2), Site((2, 2, 1), first=False), mn.NTK(), "0")({}, x[None, :, :, None])
     dx = J.vjp(np.ones_like(y), None)
     assert dx is not None

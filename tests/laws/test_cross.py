@@ -69,7 +69,7 @@ def test_one_hidden_layer_has_the_infinite_kernels_on_average(activation: mn.spe
 def test_one_nonlinearity_on_every_path_is_enough(spec: mn.Sequential, parametrization: Parametrization) -> None:
     """Mean kernels of finite networks equal the infinite-width kernels if every activation acts on Gaussian inputs.
 
-    Linear layers before and after the activations, and shortcuts, are allowed.
+    Linear layers after the activations, and shortcuts, are allowed.
     """
     samples = kernels(spec, X, 4000, parametrization=parametrization)
     for name, mine, expected in zip(("NNGP", "NTK"), samples, truth(spec, X, parametrization), strict=True):

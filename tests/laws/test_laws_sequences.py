@@ -63,7 +63,7 @@ def networks(draw: st.DrawFn) -> mn.Network:
 
 
 def padded(case: Case) -> Array:
-    """Return the batch with its first example and the last position of its last example set to zero (padding)."""
+    """Return the batch with its first example and the last position, or row, of its last example set to zero."""
     x = case.x.copy()
     x[0], x[-1, -1] = 0, 0
     return np.asarray(x)

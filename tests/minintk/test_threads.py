@@ -28,7 +28,7 @@ def blas_threads() -> set[int]:
 
 @contextmanager
 def blas_at(count: int) -> Iterator[None]:
-    """Set BLAS to `count` threads inside the block. A limit set by threadpoolctl would affect one thread only."""
+    """Set BLAS to `count` threads inside the block. threadpoolctl 3.8 ignores limits from all threads but one."""
     before = [(library, library.num_threads) for library in threads.blas_libraries()]
     for library, _ in before:
         threads.set_threads(library, count)

@@ -3,17 +3,17 @@
     python3 make.py mutants --sample 150 --seed 1
     python3 make.py mutants --modules "analytic/images/*" --sample 20 --again
 
-Mutants are written to a copy of the last commit under `.mutants/`, never to the checkout.  Only tests that call the
-changed function run: first the tests in its module's test file, then quick tests in other files. Mutants that survive
-these face the slower tests that reach the function and, with `--whole`, all others, which can take an hour. One run of
-the suite records the functions that each test calls. Later runs reuse this record (`--map` renews it).
+Mutants are written to a copy of the last commit under `.mutants/`, never to the checkout.  Tests that call the changed
+function run, or all tests of a compiled module: first those in the module's test file, then quick ones in other files.
+Mutants that survive these face slower tests that reach the function and, with `--whole`, all others, which can take an
+hour. One run of the suite records the functions that each test calls. Later runs reuse it (`--map` renews it).
 
 Verdicts are appended to `.mutants/results.jsonl`, so that a stopped run can resume. Use `--again` to test survivors
 again after tests have been added. Mutants that compute the same results, or that no test should distinguish from the
 original, are listed in equivalent.toml with the reason.
 
-mutmut and cosmic-ray are not used, because they do not change axes, dtypes, terms or factors. Nor do they select tests
-by the functions called. Such a selection avoids running a slow suite for most mutants.
+mutmut and cosmic-ray are not used, because they do not change axes or dtypes, nor drop terms or factors.
+Selecting tests by the functions called avoids running a slow suite for most mutants.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Copy:
 
         The first call runs the whole suite. Later calls run only test files that the record does not contain.
 
-        globs : patterns of the test files to run. Defaults to all files.
+        globs : patterns of the test files to run. Defaults to all files, except those in ABOUT_FILES.
         """
         known = {} if anew or not self.map.exists() else json.loads(self.map.read_text(encoding="utf-8"))
         noted = {test.split("::")[0] for test in known}

@@ -1,7 +1,7 @@
 """Make small wrong changes to a module, one at a time. The tests must detect these mutants.
 
-A mutation replaces the text of one expression or statement and leaves every other line in place, so that tracebacks
-keep their line numbers. Annotations, docstrings, imports, decorators, f-strings and raised errors are not changed.
+A mutation replaces the text of one expression or statement. Tracebacks keep their line numbers unless that text spans
+several lines. Annotations, docstrings, imports, decorators, f-strings and raised errors are not changed.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Mutation:
 
 
 def mutations(path: str, source: bytes) -> list[Mutation]:
-    """Return every mutation of a module, in the order of the source text.
+    """Return every mutation of a module, in the order of the syntax tree.
 
     Some mutations do not change the program or are not valid Python (see `valid`).
     """

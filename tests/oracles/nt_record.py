@@ -39,7 +39,7 @@ test_now = ""
 
 
 def plain(value: Any) -> Any:
-    """Return a network's arguments as JSON data. Functions become their names, and arrays become lists."""
+    """Return a network's arguments as JSON data. Functions become their names, and small arrays become lists."""
     if isinstance(value, dict):
         return {str(key): plain(one) for key, one in value.items()}
     if isinstance(value, tuple | list):

@@ -35,9 +35,9 @@ HEAD = """# Planted errors
 A test that cannot fail shows nothing. Each row shows a wrong formula that replaces the correct one, the law that
 rejects it, and the law's error message. Without the error, the same law passes.
 
-The errors are defined in `tests/planted/planted_*.py`. The laws are defined there and in `tests/kit/grouped.py`,
-`tests/kit/learning_rates.py` and `tests/kit/same_bits.py`. `planted.py` prints this page. Every run of the tests
-plants the errors again (`test_planted.py`), and `tests/laws/` checks the laws on random networks.
+The errors are defined in `tests/planted/planted_*.py`, and the laws are defined there and in `tests/kit/`.
+`planted.py` prints this page. Every run of the tests plants the errors again (`test_planted.py`), and `tests/laws/`
+checks laws on random networks.
 
 | planted error | law that caught it | how it failed |
 | --- | --- | --- |

@@ -6,7 +6,7 @@
 
 A row that passed (green) is run again only if a file that it reads has changed, or with `--again`.  lint, docs, test,
 package, course and browser read every tracked file.  The other rows read programs without docstrings and comments, so
-they remain green if only prose changes.  `PASSED_BY` lists the folders that rows do not read at all.
+they remain green if only prose changes.  `PASSED_BY` lists, by row, folders whose programs are not read.
 The records are in benchmarks/release.jsonl and the table is in release.md.  No row reads these two files.  The output
 of a row is in .release/NAME.log.  The exit status is 1 if a requested row is red (failed) or has never run.
 """

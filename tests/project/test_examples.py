@@ -227,7 +227,7 @@ def check_catapult(found: dict[str, float]) -> None:
 
 
 def check_edge(found: dict[str, float]) -> None:
-    """Check that lr x sharpness is 1.9 to 2.2 in the last half of two runs. In a third, it rises from over 1.2."""
+    """Check that lr x sharpness is 1.9 to 2.2 in the last half of two runs. In a third, it is 1.2 to 2.2."""
     for fraction, least in ((1.5, 1.9), (2, 1.9), (3, 1.2)):
         name = f"lr = 2 / ({fraction} s)"
         assert found[f"{name}: at the start"] < 1.4

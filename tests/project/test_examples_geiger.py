@@ -177,7 +177,7 @@ def test_runs_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_network_too_narrow_is_a_diverged_run() -> None:
-    """A single neuron cannot learn the parity of ten Gaussian inputs, so `trained` raises FloatingPointError."""
+    """A single neuron cannot learn the sign of x_1 x_2 for Gaussian x, so `trained` raises FloatingPointError."""
     geiger = importlib.import_module("geiger")
     (x, y), _ = geiger.task("sparse", 60, 1)
     net = geiger.network(1, 1)

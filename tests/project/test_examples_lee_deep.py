@@ -111,7 +111,7 @@ def test_script(name: str, tmp_path: Path) -> None:
 def test_script_on_a_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run with the strict stand-in for a GPU makes the same claims and converts no array implicitly.
 
-    The check that warns of unstable rates is disabled, because it takes ten times as long as the three steps of a run.
+    The check that warns of unstable rates is disabled, because it takes longer than the few steps of a run.
     """
     monkeypatch.setattr("minintk.training.train.warn_if_unstable", lambda *_, **__: None)
     module, shared, common = (importlib.import_module(each) for each in (name, "lee_training", "common"))

@@ -153,7 +153,7 @@ def test_so_many_more_seeds_decide(shared: Any, target: float, sign: int) -> Non
 
 
 def test_the_price_of_a_size_is_right_within_a_factor_of_three(shared: Any) -> None:
-    """Compare estimated with measured costs of larger runs, which took 6 to 40 times as long as those on digits."""
+    """Compare estimated with measured costs of larger runs, which took 6 to 56 times as long as those on digits."""
     ledger, folder, off, larger = importlib.import_module("ledger"), EXAMPLES.parent / "docs" / "papers", [], []
     kept = {path.stem: json.loads(path.read_text("utf-8")) for path in folder.glob("*.json")}
     for name, small in kept.items():

@@ -1,4 +1,4 @@
-"""Set the style of the notes' figures, and save them so that repeated runs write identical files."""
+"""Set the style of the notes' figures, and save them so that equal figures give identical files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draw the figures of chapter 3: movements during training, with and without the cancellation between units."""
+"""Draw the figures of chapter 3: how far kernel, features and weights move, with and without cancellation."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class Scaling:
 class CoordinateCheck:
     """The result of `coordinate_check`.
 
-    rows : h of all layers, dh of all layers, W of all tensors, dW of all tensors, and the initial dL/df, in this order.
+    rows : h of layers, dh of layers, W of tensors that do not start at 0, dW of tensors, and the initial dL/df.
     variable : "n" for widths, "L" for depths.  diverged : the widths at which training diverged.  notes : caveats.
     """
 

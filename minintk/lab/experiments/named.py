@@ -102,8 +102,8 @@ def parametrization(name: str, optimizer: str = "sgd") -> Parametrization:
 def spec_of_width(name: str, outputs: int, depth: int = 3, activation: str = "tanh") -> Callable[[int], s.Layer]:
     """Return a function n -> spec for coordinate checks: `depth` hidden layers, then a Dense with w_std = outputs^-1/2.
 
-    name : "mlp"; "cnn" for 3 x 3 convolutions with n channels and the mean over pixels; "resnet" for residual branches
-    of two layers; or "module:function" for your own function.  Raises ValueError for other names.
+    name : "mlp"; "cnn" for 3 x 3 convolutions with n channels and the mean over pixels; "resnet" for `depth` residual
+    branches of two layers each; or "module:function" for your own function.  Raises ValueError for other names.
 
     >>> spec_of_width("mlp", outputs=10, depth=1)(64)
     Sequential(Flatten(), Dense(width=64, ...), Tanh(), Dense(width=10, w_std=0.316..., b_std=0.0, b_init='normal'))

@@ -1,6 +1,6 @@
 """Run sweeps over grids.  Results are saved as soon as their call ends, so a killed sweep loses only unfinished calls.
 
-Each result is written atomically to its own file in ``store/records``; while this file exists, its run is not repeated.
+Each result is written atomically to its own file in ``store/records``; a call whose files all exist is not repeated.
 Processes that use the same store divide the calls among them (see docs/long-runs.md).  Only `grid`, `together` and
 `batch` decide which runs share a call of `work`.  A resumed sweep therefore writes the same ``results.json`` as an
 uninterrupted one, byte for byte (on the same machine, with the same libraries and number of threads).

@@ -116,7 +116,7 @@ CASES: dict[str, tuple[mn.Sequential, tuple[int, ...]]] = {
 def test_a_call_takes_what_it_is_said_to(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A call uses at least a tenth of the memory bound, and at most all of it.
 
-    A bound that omitted images, layers or the weights of a long sequence would be exceeded.
+    A bound that omitted the images, or the planes of each core, would be exceeded (see the next test).
     """
     monkeypatch.setattr(plan, "cores", lambda: 1)
     assert 0.1 < taken(*CASES[name], "float32" if name == "many channels" else "float64") <= 1

@@ -249,7 +249,7 @@ def test_float32_of_a_black_image_next_to_bright_ones(phi: mn.spec.Layer) -> Non
 
 
 def test_grids_that_take_equal_room_do_not_share_views() -> None:
-    """Grids such as (2, 3) and (3, 3) take up the same number of cache lines, so they reuse one array."""
+    """Grids such as (2, 3) and (3, 3) reuse one array, so each grid must have its own view of this array."""
     across, along = mn.Conv2d(4, (3, 1), w_std=R2), mn.Conv2d(4, (1, 3), w_std=R2)
     for grid, taller in (
         ((2, 3), (along, mn.Conv2d(4, (2, 1), padding=((1, 1), (0, 0))), along)),
@@ -265,7 +265,7 @@ def test_grids_that_take_equal_room_do_not_share_views() -> None:
 
 
 def test_square_images_of_one_size_before_and_after_pooling() -> None:
-    """Kernels are correct, although sums across and along lines swap arrays of equal shape between images."""
+    """Kernels are correct, although sums before and after a pooling reuse arrays of equal shape."""
     pool = mn.AvgPool(2, stride=1, padding="same")
     skip = mn.Residual(mn.Sequential(pool, conv(), mn.ReLU(), conv()))
     x = images(3, (4, 4, 2))
@@ -276,7 +276,7 @@ def test_square_images_of_one_size_before_and_after_pooling() -> None:
 
 @pytest.mark.parametrize("end", [mn.Flatten(), mn.GlobalAvgPool()], ids=["flatten", "pool"])
 def test_many_images_in_pieces(end: mn.spec.Layer) -> None:
-    """For more images than fit into a tile or a batch, kernels equal those of separate blocks and of single pairs."""
+    """Kernels of images in several batches equal those of separate blocks and of single pairs."""
     x = images(21, (4, 5, 2)).astype(np.float32)
     for phi in (mn.ReLU(), mn.Erf()):
         kernel = an.kernel(mn.Sequential(conv(), phi, conv(padding=1), end, D))

@@ -130,7 +130,7 @@ def test_so_many_images_meet_themselves_at_a_time(
 ) -> None:
     """On a CPU, a batch has at most `most` / 4 images (but at least one), because more arrays are in use.
 
-    A batch has at most a quarter of all images (rounded up), so that four cores are used. With tanh, it has one image.
+    It also has at most a quarter of all images (rounded up), so that four cores are used. With tanh, it has one image.
     """
     monkeypatch.setattr(engine, "on_host", lambda xp: host)
     monkeypatch.setattr(engine, "pairs_at_once", lambda plan: most)

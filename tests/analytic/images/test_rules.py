@@ -69,7 +69,7 @@ LINEAR = {
 
 @pytest.mark.parametrize("name", [*NONLINEAR, *LINEAR])
 def test_images_meet_themselves_first_if_something_nonlinear_mixes_their_pixels(name: str) -> None:
-    """K(x, x) is recorded first for masks, attention and products, and for nonlinear layers after a pooling."""
+    """K(x, x) is recorded first for masks and attention, and for products or other nonlinear layers after a pooling."""
     spec = mn.Sequential(CONV, *(NONLINEAR | LINEAR)[name], DENSE)
     assert plan_images(an.kernel(spec)._program((4, 4, 2)), Examples(X)).recorded == (name in NONLINEAR)
 

@@ -32,7 +32,7 @@ SPECS = {"dense": DENSE, "pooled": POOLED}
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make each block a single tile: about 400 rows, or one image of 4 x 5 pixels."""
+    """Make each block a single tile, which contains one image of 4 x 5 pixels."""
     monkeypatch.setattr(streaming, "SHORTEST", 0.0)
     monkeypatch.setattr("analytic.images.engine.SHORTEST_TILE", 0.0)
 

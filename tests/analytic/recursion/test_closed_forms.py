@@ -157,7 +157,7 @@ def test_images(phi: mn.Activation) -> None:
 
 
 def test_sign_has_an_nngp_and_no_ntk() -> None:
-    """The NNGP is 1 - 2 a / pi at angle a, to 1e-11. The NTK raises an error, even in a residual branch."""
+    """After Sign, the NNGP is 1 - 2 a / pi at angle a, to 1e-11. The NTK raises an error, even in a residual branch."""
     spec = network(mn.Sign(), b_std=0.0)
     x = degenerate_rows(np.random.default_rng(1))
     kernel = an.kernel(spec)

@@ -85,7 +85,7 @@ def test_homogeneous(activation: Activation) -> None:
 
 @dataclass(frozen=True)
 class Wavelet(Activation):
-    """phi(x) = x exp(-x^2 / 2), a user's activation registered in two lines."""
+    """phi(x) = x exp(-x^2 / 2), a user's activation, registered with its derivative."""
 
 
 @pointwise.register

@@ -1,4 +1,4 @@
-"""Test that the factor overwrites the kernel's matrix if nothing else uses it, and that errors leave kernels intact."""
+"""Test posteriors whose factor may overwrite the kernel's matrix, stored matrices, and factorisations that fail."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_the_factor_leaves_the_lower_triangle() -> None:
 
 @pytest.mark.parametrize("place", [(0, 1), (700, 3), (255, 256), (999, 998), (400, 400)])
 def test_asymmetry_is_found_block_by_block(place: tuple[int, int]) -> None:
-    """The largest asymmetry and the largest entry are found, whichever of the four blocks contains them."""
+    """The largest asymmetry and the largest entry are found, whichever block contains them."""
     z: Any = np.random.default_rng(0).standard_normal((1000, 20))
     k = z @ z.T
     assert asymmetry(k) == (0.0, np.abs(k).max())

@@ -57,7 +57,7 @@ def test_weight_movement_of_tensors_that_start_at_zero() -> None:
 
 
 def test_movement_of_kernels_at_the_edges() -> None:
-    """Distances are correct for a zero kernel and for squares beyond float32. NaN and wrong shapes raise errors."""
+    """Distances are right for zero kernels and squares beyond float32's range. NaN and wrong shapes raise errors."""
     one, zero = np.ones((2, 3, 3)), np.zeros((3, 3))
     assert relative_distance(one, zero).tolist() == [np.inf] * 2
     assert relative_distance(zero, zero) == 0

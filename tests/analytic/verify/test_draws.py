@@ -53,7 +53,7 @@ from tests.kit.thinned import few
 Array = np.ndarray[Any, Any]
 
 NOT_DRAWN = {mn.ABRelu, mn.Exp, mn.Gaussian, mn.Hermite, mn.Polynomial, mn.RectifiedMonomial, mn.Sign, mn.Swish}
-"""Activations that grow too fast or jump, and two that resemble drawn ones.
+"""Activations that can grow too fast or that jump, and two that resemble drawn ones.
 
 Omitting these activations keeps older draws unchanged.
 """
@@ -240,7 +240,7 @@ def test_the_gate_refuses_what_both_models_share(monkeypatch: pytest.MonkeyPatch
 
 
 NARROW = (8, 12, 16, 32, 64)
-"""Widths of the tests that run on every change. The slow tests use WIDTHS."""
+"""Narrow widths, for fast tests. Tests at wider widths, among them the slow ones, use WIDTHS."""
 
 
 def holds_once_in_four(draw: Draw, widths: Sequence[int]) -> None:

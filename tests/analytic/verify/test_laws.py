@@ -27,7 +27,7 @@ from minintk.spec import zoo
 def test_the_order_of_an_error_is_found(
     powers: dict[int, int], verdicts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The true kernel is 0, so the hierarchy's kernels, of sizes n^-1 and n^-2, are also their errors."""
+    """The true kernel is 0, so the hierarchy's kernels, of sizes n^-1 or n^-2, are also their errors."""
     widths, mlp = list[int](), zoo.mlp
 
     def narrow(depth: int, width: int, outputs: int, **how: Any) -> s.Sequential:

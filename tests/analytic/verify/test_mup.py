@@ -57,7 +57,7 @@ def test_a_law_that_is_not_one_is_refused_before_any_work() -> None:
 
 
 def test_the_share_that_decays_is_that_of_five_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each step multiplies theta by 1 - lr weight_decay. Changes of the gradient have little effect in so few steps.
+    """Weight decay multiplies theta by 1 - lr weight_decay per step. In so few steps, the gradient has little effect.
 
     In the control, the decay is multiplied by the learning-rate scales, which differ between tensors.
     """

@@ -1,4 +1,4 @@
-"""Test the distances that `minintk verify` measures."""
+"""Test how `minintk verify` measures the movement of weights."""
 
 from __future__ import annotations
 

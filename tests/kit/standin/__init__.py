@@ -4,10 +4,10 @@
     a = xp.asarray(numpy_array)               # to the device, a copy
     a.get()                                   # and back
 
-The same code paths run as on a GPU (`minintk.arrays.on_host(xp)` is False), under rules at least as strict as CuPy's.
-Arrays do not convert implicitly, do not mix with NumPy's arrays or floats, and have no method that CuPy lacks. Results
-of shape () remain arrays, and `cholesky` accepts matrices that are not positive definite. `counting` counts launches
-and the operations that would stall a GPU.
+The code runs as on a GPU (`minintk.arrays.on_host(xp)` is False), except CUDA kernels. The rules are at least as strict
+as CuPy's. Arrays do not convert implicitly, do not mix with NumPy's arrays or floats, and have no method that CuPy
+lacks. Results of shape () remain arrays, and `cholesky` accepts matrices that are not positive definite. `counting`
+counts launches and the operations that would stall a GPU.
 
 The stand-in shows that code is device-agnostic, but not that it is fast or correct on a GPU. benchmarks/gpu.py tests
 results and speed on a GPU.

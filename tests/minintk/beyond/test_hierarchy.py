@@ -106,7 +106,7 @@ def test_contractions_are_those_of_the_tensors_by_autograd(parametrization: Any)
 def test_order_two_is_the_linearised_network() -> None:
     """Order 2 equals the flow of the linearised network, also on points without targets.
 
-    The closed form is from Lee et al. 2019, eq. (8).
+    The closed form is from Lee et al. 2019, eq. (9).
     """
     net = mn.Network(SPEC, (3,))
     theta0, times = net.init(np.random.default_rng(2)), (0.5, 3.0)

@@ -1,4 +1,4 @@
-"""Test that random networks of every kind give the same results with and without fast paths."""
+"""Test that random fully connected and convolutional networks give the same results with and without fast paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test the compiled loops of convolutions directly; `test_conv` and `test_norm` compare networks that use them."""
+"""Test the compiled loops of a convolution with many weights; `test_conv` tests them in other layers and networks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test that files survive a kill, because content is flushed before the renaming, and that full disks raise OSError."""
+"""Test that files are replaced as a whole, that content is flushed before the renaming, and errors for full disks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_content_is_flushed_then_named_then_the_folder_is_flushed(
 
 
 def test_two_writers_of_one_file_have_names_of_their_own(tmp_path: Path) -> None:
-    """Two writers of one file use different temporary names. With a common name, the second rename would fail."""
+    """Two writers of one file use different temporary names. With a common name, the second writer would fail."""
 
     def slow(file: Any) -> None:
         file.write(b"sl")

@@ -1,4 +1,4 @@
-"""List forty wrong backward functions of dense, convolution and pooling layers, with the diagnosis of each.
+"""List forty wrong backward functions of dense, convolution, pooling and activation layers, with the diagnosis of each.
 
 python tests/minintk/grade/wrong_gradients.py        the table
 """

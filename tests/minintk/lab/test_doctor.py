@@ -20,7 +20,7 @@ FOREIGN = '"""Read CSV files."""\n\n\ndef read(path):\n    return open(path).rea
 
 
 def installed(place: Path) -> Path:
-    """Install both packages into the folder `place`, as an installer would."""
+    """Lay out both packages in the folder `place` as after an installation, mostly by links."""
     (place / "analytic").mkdir(parents=True)
     (place / "minintk").symlink_to(HOME / "minintk", target_is_directory=True)
     for path in (HOME / "analytic").iterdir():

@@ -174,7 +174,7 @@ def test_more_equations_than_parameters() -> None:
 
 @pytest.mark.parametrize("N", [6, 9, 40])
 def test_a_singular_jacobian_has_a_pseudo_inverse(N: int) -> None:
-    """With dead units, J lacks full rank for any number of examples. `rcond` is the square of pinv's rcond."""
+    """Two units never fire and two always do, so J has rank 2, for any N > 1. `rcond` is the square of pinv's rcond."""
     net = mn.Network(mn.Sequential(mn.Dense(4), mn.ReLU(), mn.Dense(1)), (2,))
     theta, x, y = net.init(np.random.default_rng(3)), np.abs(RNG.standard_normal((N, 2))), RNG.standard_normal((N, 1))
     W = net.layout.unpack(theta)["0.W"]

@@ -172,7 +172,7 @@ def test_a_jacobian_from_outside_has_all_maps(ensemble: int | None) -> None:
 
 
 def test_a_trace_by_maps_holds_no_full_kernel() -> None:
-    """The default `contract` allocates less than 8 N^2 C bytes for a trace. Full blocks would need 16 N^2 C^2."""
+    """The default `contract` allocates less than 8 N^2 C bytes for a trace. Full blocks would need 8 N^2 C^2."""
     N, C = 40, 20
     net = mn.Network(mn.Dense(C), (3,))
     theta, x = net.init(np.random.default_rng(0)), np.random.default_rng(1).standard_normal((N, 3))
@@ -221,7 +221,7 @@ def test_dense_is_every_row_of_the_whole_batch(ensemble: int | None) -> None:
 
 
 def test_dense_takes_little_more_memory_than_its_result() -> None:
-    """Without batching, `dense` would take 75 times the memory of its result, for N C cotangents on N examples each."""
+    """Without batching, `dense` would take over 100 times the result's bytes, for N C cotangents on N examples each."""
     net, rng = mn.Network(mn.Sequential(mn.Dense(30), mn.Tanh(), mn.Dense(1)), (10,)), np.random.default_rng(0)
     _, J = net.linearize(net.init(rng), rng.standard_normal((1000, 10)))
     tracemalloc.start()

@@ -138,15 +138,15 @@ def test_every_network_of_the_zoo(name: str) -> None:
 
 
 def test_a_pickle_holds_no_bound_layers() -> None:
-    """A pickled network takes about as few bytes as its spec, although the network has 61 million weights."""
+    """A pickled network takes about as few bytes as its spec, although the network has 57 million weights."""
     spec, shape = ZOO["alexnet"]
     assert len(pickle.dumps(mn.Network(spec, shape))) < 4000
 
 
 def test_a_copy_shares_its_layers() -> None:
-    """Every training step copies the network to change the masks, and the copy shares the network's layers.
+    """With dropout, every training step copies the network to change the masks. The copy shares the network's layers.
 
-    Binding the layers again would take longer than the step.
+    Binding the layers again would slow every step.
     """
     net = NORM.with_dropout(np.random.default_rng(0))
     assert net.advance(THETA).layers is net.layers
