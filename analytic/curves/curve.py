@@ -47,7 +47,7 @@ class LearningCurve:
         trace = float(e.h @ e.lam) + e.rest
         if isinf(e.N) and isinf(e.n):
             return float(e.v2[e.lam == 0].sum()) + e.sigma2
-        kappa = np.array([e.start(ridge / e.N if ridge else 1e-20 * trace)])
+        kappa = np.array([e.start(ridge / e.N if ridge else 1e-100 * trace)])
         return float(e.error(kappa, kappa)[0, 0])
 
     def sgd(self, steps: Any, lr: float, *, batch: int = 1) -> Host:

@@ -44,6 +44,7 @@ from minintk.arrays import Array, Host, to_host
 from minintk.validate import number, numbers, whole
 
 AngularKernel = Kernel | Callable[[Host], Host]
+POLE = np.ones(1), np.zeros(1)  # cos and sin of the angle 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,13 +63,11 @@ class Modes:
 def sphere_modes(kernel: AngularKernel, d: int, degree: int, *, kind: Kind = "ntk") -> Modes:
     """Return the eigenvalues of degrees 0 ... `degree` for uniform inputs on the sphere |x|^2 = d, d >= 2.
 
-    kernel : `analytic.kernel(spec)`, or any function k(t) of the cosine t in [-1, 1].  Square-root singularities at +-1
-        are resolved, because the quadrature variable is the angle.
-    kind : "nngp" or "ntk", the kernel to use if `kernel` is a `Kernel`.
+    kernel : `analytic.kernel(spec)` and its `kind`, "nngp" or "ntk", or any function k(t) of the cosine t in [-1, 1].
+        Square-root singularities at +-1 are resolved, because the quadrature variable is the angle.
 
-    An eigenvalue below 1000 eps E|k(t) P_l(t)| is lost to rounding and set to zero.  In high dimensions this happens
-    even at low degrees, because the cosine between random inputs is small.  Raises ValueError for d < 2, a negative
-    degree, or a kernel that is not finite.
+    An eigenvalue below 1000 eps E|k(t) P_l(t)| is lost to rounding and set to zero, even at low degrees if d is large,
+    as the cosines are then small.  Raises ValueError for d < 2, a negative degree, or a kernel that is not finite.
 
     >>> modes = sphere_modes(lambda t: 1 + 3 * t, d=3, degree=2)     # 3 t = 3 x.x'/|x||x'|, three functions
     >>> modes.eigenvalue.round(12), modes.multiplicity
@@ -76,7 +75,7 @@ def sphere_modes(kernel: AngularKernel, d: int, degree: int, *, kind: Kind = "nt
     """
     whole("d", d, 2)
     whole("degree", degree, 0)
-    nodes, weights = np.polynomial.legendre.leggauss(max(200, 8 * degree, 8 * int(sqrt(d))))
+    nodes, weights = np.polynomial.legendre.leggauss(max(200, 8 * degree, int(sqrt(d) * (9 + sqrt(degree)))))
     t, sine = np.sin(nodes * (np.pi / 2)), np.cos(nodes * (np.pi / 2))
     weights = weights * (sine / sine.max()) ** (d - 2)
     weights /= weights.sum()
@@ -85,12 +84,7 @@ def sphere_modes(kernel: AngularKernel, d: int, degree: int, *, kind: Kind = "nt
     for level in range(degree + 1):
         found.append(_visible(values, now))
         before, now = now, t * now + level / max(1, level + d - 2) * (t * now - before)
-    eigenvalue, resolution = np.array(found).T
-    multiplicity = np.array([harmonics(d, level) for level in range(degree + 1)], dtype=np.float64)
-    trace = float(_values(kernel, np.ones(1), np.zeros(1), d, kind)[0])
-    rest = trace - float(multiplicity @ eigenvalue)
-    unknown = float((multiplicity * resolution) @ (eigenvalue != 0)) + 1e-12 * abs(trace)
-    return Modes(eigenvalue, multiplicity, 0.0 if abs(rest) < unknown else rest)
+    return _modes(found, [harmonics(d, level) for level in range(degree + 1)], _values(kernel, *POLE, d, kind))
 
 
 def cube_modes(kernel: AngularKernel, d: int, *, kind: Kind = "ntk") -> Modes:
@@ -100,9 +94,7 @@ def cube_modes(kernel: AngularKernel, d: int, *, kind: Kind = "ntk") -> Modes:
     >>> modes.eigenvalue[:4].round(12), modes.multiplicity[:4]
     (array([10.,  0.,  2.,  0.]), array([  1.,  10.,  45., 120.]))
     """
-    whole("d", d, 2)
-    if d > 1029:
-        raise ValueError(f"d expects at most 1029, got {d}: binom(d, d/2) would overflow")
+    whole("d", d, 2, 1029)  # for larger d, binom(d, d/2) overflows
     j = np.arange(d + 1)
     values = _values(kernel, 1 - 2 * j / d, 2 * np.sqrt(j * (d - j)) / d, d, kind)
     weights = np.array([comb(d, i) / 2**d for i in range(d + 1)]) * values
@@ -110,8 +102,8 @@ def cube_modes(kernel: AngularKernel, d: int, *, kind: Kind = "ntk") -> Modes:
     p[0] = 1
     for level in range(d):
         p[level + 1] = ((d - 2 * j) * p[level] - level * p[level - 1]) / (d - level)
-    eigenvalue = np.array([_visible(weights, row)[0] for row in p[:-1]])
-    return Modes(eigenvalue, np.array([comb(d, level) for level in range(d + 1)], dtype=np.float64))
+    found = [_visible(weights, row) for row in p[:-1]]
+    return _modes(found, [comb(d, level) for level in range(d + 1)], _values(kernel, *POLE, d, kind))
 
 
 def data_modes(kernel: Array, y: Array) -> tuple[Modes, Host]:
@@ -171,6 +163,14 @@ def _visible(values: Host, polynomial: Host) -> tuple[float, float]:
     terms = values * polynomial
     total, resolution = float(np.sum(terms)), 1000 * np.finfo(np.float64).eps * float(np.sum(np.abs(terms)))
     return total if abs(total) > resolution else 0.0, resolution
+
+
+def _modes(found: list[tuple[float, float]], h: list[int], trace: Host) -> Modes:
+    """Return the modes with eigenvalues and resolutions `found`, multiplicities h and this trace, k(1) : (1,)."""
+    (eigenvalue, resolution), multiplicity = np.array(found).T, np.array(h, dtype=np.float64)
+    rest = float(trace[0] - multiplicity @ eigenvalue)
+    unknown = float((multiplicity * resolution) @ (eigenvalue != 0) + 1e-12 * abs(trace[0]))
+    return Modes(eigenvalue, multiplicity, 0.0 if abs(rest) < unknown else rest)
 
 
 @dataclass(frozen=True, eq=False)

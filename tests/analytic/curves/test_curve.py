@@ -199,3 +199,10 @@ def test_eigenvalues_whose_squares_overflow_are_refused(scale: float) -> None:
     modes, power = an.power_law(1.5, 1.8, count=300)
     with pytest.raises(ValueError, match="modes expect a largest eigenvalue from 1e-100 to 1e100"):
         an.learning_curve(replace(modes, eigenvalue=modes.eigenvalue * scale), power)
+
+
+@pytest.mark.parametrize(("alpha", "count"), [(5.0, 10_000), (10.0, 1000)])
+def test_without_a_ridge_all_modes_are_learned(alpha: float, count: int) -> None:
+    """With twice as many examples as modes, the loss is noise N / (N - K), however small the eigenvalues are."""
+    curve = an.learning_curve(*an.power_law(alpha, 2.0, count), examples=2 * count, noise=1.0)
+    assert curve.ridge() == pytest.approx(2.0, rel=1e-9)
