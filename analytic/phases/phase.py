@@ -13,7 +13,7 @@ separate and gradients explode.  At chi_1 = 1, the critical point, xi is infinit
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import exp, inf, isinf, log, nan
+from math import ceil, exp, inf, isinf, log, nan
 from typing import Literal
 
 import numpy as np
@@ -28,7 +28,6 @@ from minintk.validate import number, whole
 
 LOW, HIGH = 1e-16, 1e12
 """Variances below LOW are assumed to converge to 0, and variances above HIGH are assumed to be unbounded."""
-
 SAME, AT_THE_EDGE = 1e-13, 1e-9
 """Relative change of variance that is treated as 0, and distance of chi_1 from 1 that is treated as critical."""
 
@@ -148,19 +147,23 @@ def scale(slope: float) -> float:
 
 def fixed_variance(maps: Maps, start: float) -> float:
     """Return the first fixed point of Q in the direction in which the variance moves from `start`; 0 or inf if none."""
-    from scipy.optimize import brentq
+    from scipy.optimize import brentq, minimize_scalar
 
-    q, rise = start, maps.log_gain(start)
-    if abs(rise) <= SAME:
+    if abs(rise := maps.log_gain(start)) <= SAME:
         return start
-    factor = 2.0 if rise > 0 else 0.5
-    while q < HIGH if rise > 0 else q > LOW:
-        next_q = q * factor
-        gain = maps.log_gain(next_q)
-        if abs(gain) > SAME and (gain > 0) != (rise > 0):
-            low, high = sorted((log(q), log(next_q)))
-            return exp(brentq(lambda u: maps.log_gain(exp(u)), low, high, xtol=1e-15, rtol=1e-15))
-        q = next_q
+    step, end = (log(2) / 2, HIGH) if rise > 0 else (-log(2) / 2, LOW)
+
+    def ahead(k: float) -> float:  # positive before the fixed point
+        return maps.log_gain(start * exp(step * k)) * (1 if rise > 0 else -1)
+
+    before, here = ahead(-1), abs(rise)
+    for k in range(max(0, ceil(log(end / start) / step))):
+        low, high, after = k, k + 1, ahead(k + 1)
+        if before - SAME > here <= after < inf:  # a minimum near k, perhaps between two fixed points
+            low, high = max(0, k - 1), minimize_scalar(ahead, bounds=(max(0, k - 1), k + 1), method="bounded").x
+        if ahead(high) < -SAME:
+            return start * exp(step * brentq(ahead, low, high, xtol=1e-15, rtol=1e-15))
+        before, here = here, after
     return inf if rise > 0 else 0.0
 
 

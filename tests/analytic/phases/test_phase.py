@@ -348,3 +348,14 @@ def test_the_line_of_a_summary() -> None:
     )
     assert last(mn.Dense(8), mn.Sign(), mn.Dense(8)).startswith("phase: none, as Sign has an infinite chi_1")
     assert "phase" not in last(mn.Dense(8))
+
+
+@pytest.mark.parametrize(("w_std", "b_std", "start"), [(1.4252, 0.37, 1.0), (1.7573, 0.1, 1e-3)])
+def test_two_close_fixed_points_are_not_skipped(w_std: float, b_std: float, start: float) -> None:
+    """The variance of deep GELU networks stops at the first of two fixed points less than a factor of 2 apart."""
+    spec = mn.Sequential(mn.Dense(9, w_std=w_std, b_std=b_std), mn.GELU())
+    maps, q = Maps(block_module.steps(block_module.repeated(spec), spec, mn.NTK())), start
+    for _ in range(3000):
+        q = maps.variance(q)[0]
+    assert an.phase(spec, start=start).q == pytest.approx(q, rel=1e-6)
+    assert an.phase(spec, start=2 * q).name == "unbounded"
