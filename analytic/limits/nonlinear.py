@@ -79,10 +79,10 @@ class DeferredGaussian:
         self.WtP = self.WtP + v @ (u.T @ self.P)
 
     def _known(self, v: Array, Q: Array, WQ: Array, P: Array, WtP: Array) -> tuple[Array, Array]:
-        """Extend (Q, W Q) by directions of v that Q lacks; parts smaller than 1e-7 |v| count as rounding errors."""
+        """Extend (Q, W Q) by directions of v that Q lacks; parts smaller than 1e-10 |v| count as rounding errors."""
         xp = array_namespace(v, Q)
         q, size, _ = xp.linalg.svd(v - Q @ (Q.T @ v), full_matrices=False)
-        q = q[:, size > 1e-7 * xp.linalg.vector_norm(v)]
+        q = q[:, size > 1e-10 * xp.linalg.vector_norm(v)]
         if q.shape[1] == 0:
             return Q, WQ
         q, _ = xp.linalg.qr(q - Q @ (Q.T @ q))  # again, because the difference of nearly equal vectors is inexact

@@ -42,7 +42,6 @@ from minintk.models.power_series import Series, expanded
 
 ORDER = 5
 """Number of derivatives of phi that the second derivatives of T need."""
-
 PRICE = ((1, 1, 1.0), (2, 0, 0.5), (0, 2, 0.5))
 """(u, v, factor) for c, p, q: the derivative of E phi^(i)_a phi^(j)_b is factor E phi^(i+u)_a phi^(j+v)_b (Price)."""
 

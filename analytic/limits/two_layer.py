@@ -30,7 +30,7 @@ from minintk.arrays import Array, Host
 from minintk.validate import times
 
 RTOL, ATOL = 1e-10, 1e-12
-"""The solver's tolerance per step is ATOL + RTOL |value| for each entry of F, S and Q."""
+"""The solver's tolerance per step is RTOL |value| + ATOL min(1, w_std^2, max |y|) for each entry of F, S and Q."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -46,7 +46,8 @@ class TwoLayerLimit:
         """
         (r, C), (s1, s2) = self.problem.sizes, self.problem.w_std
         state = np.concatenate([np.zeros(r * C), s1**2 * np.eye(r).ravel(), s2**2 * np.eye(C).ravel()])
-        return self._split(integrated(self._rate, state, np.atleast_1d(times(t, finite=True)), RTOL, ATOL))
+        atol = ATOL * max(1e-280, min(1.0, s1**2, s2**2, float(np.abs(self.problem.Y).max())))
+        return self._split(integrated(self._rate, state, np.atleast_1d(times(t, finite=True)), RTOL, atol))
 
     def predict(self, t: Any, x_test: Array | None = None) -> Array:
         """Return f_t : (M, C), or (T, M, C) for t : (T,), at x_test : (M, d), which defaults to the training set."""

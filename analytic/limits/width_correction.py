@@ -40,16 +40,12 @@ from minintk.validate import generator, times, whole
 
 DRAWS = 8
 """Number R of independent estimates of the moments; their scatter gives the standard error."""
-
 RTOL, ATOL = 1e-7, 1e-9
 """The solver's tolerance is RTOL |value| + ATOL in units of Y = max |y| over modes, or of 1e-6 Y^3 if Y > 1e3."""
 
 
 class Expansion(NamedTuple):
-    """A mean over networks of the spec's widths: the infinite-width limit and a first-order correction.
-
-    error : standard error of the correction, due to the sampling of its Gaussian averages.
-    """
+    """A mean over networks: the infinite-width limit, the first-order correction, and its error due to sampling."""
 
     limit: Array
     correction: Array

@@ -372,3 +372,10 @@ def test_the_end_of_the_flow_is_reached_at_once() -> None:
     fitted = X @ np.linalg.lstsq(X, Y)[0]
     np.testing.assert_allclose(limit.predict(1e9), fitted, atol=1e-8)
     assert np.abs(limit.predict(1.0) - fitted).max() > 1e-2
+
+
+@pytest.mark.parametrize("size", [1e-8, 1e-15, 1e-100])
+def test_two_layer_targets_of_any_size(size: float) -> None:
+    """For small targets, features do not move and one input is learned as 1 - exp(-2 t)."""
+    limit = an.two_layer_limit(mn.Sequential(mn.Dense(1), mn.Dense(1)), np.ones((1, 1)), np.full((1, 1), size))
+    np.testing.assert_allclose(limit.predict([0.1, 2.0])[:, 0, 0] / size, 1 - np.exp([-0.2, -4.0]), rtol=1e-7)

@@ -248,3 +248,15 @@ def test_the_memory_is_quadratic_in_the_examples(monkeypatch: pytest.MonkeyPatch
             limit(spec(mn.ReLU(), mn.ReLU(), C=2), x_test=np.ones((M, X.shape[1])))
     assert np.diff(needed, 3).tolist() == [0]
     assert np.diff(needed, 2)[0] > 0
+
+
+@pytest.mark.parametrize(("gamma0", "lr"), [(1e-4, 1e-4), (1e-7, 1.0)])
+def test_small_changes_of_features_are_not_dropped(gamma0: float, lr: float) -> None:
+    """For small gamma0, the limit is descent with the NTK, although features move by less than 1e-7 of their size."""
+    which, x, y = spec(mn.Tanh(), mn.Tanh()), X[:2], np.array([[1.0], [-1.0]])
+    found = an.feature_learning_limit(
+        which, x, y, gamma0=gamma0, lr=lr, steps=5, samples=16_000, rng=np.random.default_rng(1)
+    )
+    theory = an.gradient_descent(an.kernel(which).ntk(x), y, lr=lr).predict(5)
+    assert np.all(np.abs(found.f[5] - theory) < 4 * found.error.f[5])
+    assert np.all(4 * found.error.f[5] < 0.2 * np.abs(theory))
