@@ -254,13 +254,13 @@ def _largest_eigenvalue(product: Callable[[Array], Array], like: Array, rtol: fl
         first = matvec(start)
     if not np.all(np.isfinite(first)):
         raise FloatingPointError(f"the kernel or the Hessian overflows {dtype}: take smaller x, theta, y or scales")
-    if not np.any(first):
+    if (unit := float(np.abs(first).max())) == 0:  # ARPACK's tolerance is absolute for small maps
         return 0.0
     if size == 1:  # ARPACK needs a size of at least two
         return float(first[0] / start[0])
-    H = LinearOperator((size, size), matvec=matvec, dtype=np.float64)
+    H = LinearOperator((size, size), matvec=lambda v: matvec(v) / unit, dtype=np.float64)
     try:
-        return float(eigsh(H, k=1, which="LA", v0=start, tol=rtol, return_eigenvectors=False)[0])
+        return unit * float(eigsh(H, k=1, which="LA", v0=start, tol=rtol, return_eigenvectors=False)[0])
     except ArpackNoConvergence as error:
         what = f"expected the largest eigenvalue to rtol={rtol:g}, got {error}"
         raise RuntimeError(f"{what}: pass a larger rtol, or float64") from error

@@ -89,3 +89,13 @@ def test_degenerate_problems() -> None:
         sharpness(line, theta, x, x, loss=mn.MeanSquared)
     with pytest.raises(FloatingPointError, match="the kernel or the Hessian overflows float64"):
         sharpness(line, theta, 1e200 * x, x, loss=mn.mse)
+
+
+@pytest.mark.parametrize("scale", [1e-60, 1e-20, 1e-8, 1e60])
+def test_small_and_large_inputs_have_accurate_eigenvalues(scale: float) -> None:
+    """The sharpness of a linear network is proportional to the square of the inputs, at any scale."""
+    line, x = mn.Network(mn.Sequential(mn.Dense(1)), (30,)), np.random.default_rng(1).standard_normal((40, 30))
+    exact = np.linalg.eigvalsh(x.T @ x / 40 / 30)[-1]
+    found = sharpness(line, np.zeros(30), scale * x, np.zeros((40, 1)), loss=mn.mse)
+    assert found / scale**2 == pytest.approx(exact, rel=1e-6)
+    assert mn.max_learning_rate(line, np.zeros(30), scale * x, mn.mse) * scale**2 == pytest.approx(2 / exact, rel=1e-6)
