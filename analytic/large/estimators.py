@@ -271,7 +271,7 @@ class NTKRegressor(_Regressor, _Trained):
     For prediction intervals, use GaussianProcessRegressor(NetworkKernel() + WhiteKernel(), normalize_y=True).
 
     Attributes: kernel_, the `Kernel`; ridge_, the absolute ridge; mean_ and std_, (C,), the offsets and scales of the
-    targets.  With ridge=0, the fit at repeated rows is the mean of their targets.  Raises UnsupportedLayer if the spec
+    targets.  With ridge=0 and time=inf, equal rows get the mean of their targets.  Raises UnsupportedLayer if the spec
     has no kernel, and ValueError if rounding hides a singular kernel's limit.  Lee et al. 2019, eqs. (14) to (16).
 
     >>> import numpy as np

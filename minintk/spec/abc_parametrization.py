@@ -191,7 +191,7 @@ def exponents(parametrization: Parametrization, rule: Rule = "sgd") -> ABC:
 
 
 def _exponent(one: float, two: float, ratio: float) -> float:
-    """Return p such that two = one * ratio^-p, or inf unless both are positive."""
+    """Return p such that two = one * ratio^-p, or inf if either is not positive."""
     return round(-log(two / one) / log(ratio), 9) + 0.0 if one > 0 and two > 0 else inf
 
 

@@ -1,4 +1,4 @@
-"""Test the memory that a call may use: free memory, and limits of control groups, read from temporary files."""
+"""Test how much memory a call may use, given the free memory and the limits of control groups in temporary files."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ CHECKOUT is a checkout of google/neural-tangents, whose folder `tests` is import
 neural-tangents 0.6.5, jax 0.4.30, NumPy 1 and absl, but not minintk. While the tests run, recorders replace the layers
 of stax, so no kernel is computed, nor any Monte Carlo estimate. Cases that the tests skip for speed run too (per test,
 at most MOST and SECONDS). Then stax's layers compute each distinct network's kernels. OUT.npz contains `cases` (JSON:
-networks, tests, errors) and, for case 7, the arrays "x1 7", "x2 7", "nngp 7", "ntk 7". `nt_translate.py` reads it.
+networks, tests, errors) and each case's arrays, e.g. "x1 7", "x2 7", "nngp 7", "ntk 7". `nt_translate.py` reads it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compare the formulas for pairs of vectors, evaluated in NumPy as written, with the NumPy steps."""
+"""Evaluate the formulas for pairs of vectors in NumPy as written, and compare them with the steps they replace."""
 
 from __future__ import annotations
 

@@ -220,7 +220,7 @@ def test_a_pixel_of_value_0_counts_as_missing_without_a_channel_of_ones() -> Non
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("grid", [(3, 2), (6, 1)], ids=repr)
 def test_positions_of_images_are_those_of_sequences(name: str, grid: tuple[int, int]) -> None:
-    """Images of 3 x 2 and 6 x 1 pixels have the kernels of sequences. The masked mean of one position is its value."""
+    """The kernels of 3 x 2 and 6 x 1 images equal those of sequences. The masked mean of one position is its value."""
     x = np.random.default_rng(0).standard_normal((3, 6, 2))
     x[1:, 1:] *= [[[0.0]], [[1.0]]]
     mean = mn.MaskedAvgPool() if LAYERS[name].masked else mn.GlobalAvgPool()

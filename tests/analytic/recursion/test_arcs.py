@@ -1,4 +1,4 @@
-"""Test the polynomials of angles against 50-digit values."""
+"""Test the polynomials P and R, which give angles, against 50-digit values."""
 
 from __future__ import annotations
 
