@@ -27,14 +27,14 @@ from minintk.validate import check_generator, number, numbers
 class Steps:
     """Explicit steps, with dt adapted so that the largest change of a training output f_n in a step tends to satisfy
 
-        low < max_n |f_n(t + dt) - f_n(t)| < high
+        low u < max_n |f_n(t + dt) - f_n(t)| < high u,    u = min(1, max_n(|y_n|, |f_n(0)|))
 
-    A step that changes an output by `high` or more is rejected, and dt is halved.  If no output changes by more than
-    `low`, dt is doubled.  Otherwise, dt is chosen such that the largest change is about 0.8 `high`, but dt grows by at
-    most 10 % per step.  See Geiger et al. 2020, eq. (18).  For `Centred`, f includes the factor alpha.
+    A step that changes an output by high u or more is rejected, and dt is halved.  If no output changes by more than
+    low u, dt is doubled.  Otherwise, dt is chosen such that the largest change is about 0.8 high u, but dt grows by at
+    most 10 % per step.  See Geiger et al. 2020, eq. (18), with u = 1.  For `Centred`, f includes the factor alpha.
 
     With a small alpha, weights can grow while outputs hardly change.  The first step therefore changes J' y by at most
-    a fraction 2 `early`.  Until all moving networks' outputs have changed by 0.1 in total, the next dt is at most the
+    a fraction 2 `early`.  Until all moving networks' outputs have changed by 0.1 u in total, the next dt is at most the
     larger of (1 + `early`) dt and `early` t.  Until then, a step at most triples the total change.
     In a test with alpha = 1/4000, the time until the loss halves had an error below 0.6 % (above 6 % with early = 1).
 
@@ -182,7 +182,7 @@ MAX_HALVINGS = 200
 HUGE = 1e60
 """The first step is not doubled once it has this length, even if the outputs do not change."""
 TRAVELLED = 0.1
-"""Once a network's outputs have moved this far in total, `low` and `high` suffice to resolve its flow."""
+"""Once a network's outputs have moved this far (times u) in total, `low` and `high` suffice to resolve its flow."""
 
 
 class SteppedFlow:
@@ -195,7 +195,7 @@ class SteppedFlow:
     def __init__(self, system: System, s: Array, y: Array, settings: FlowSettings, by: Steps) -> None:
         self.system, self.s, self.y, self.settings, self.by, self.N = system, s, y, settings, by, y.shape[0]
         self.rng = settings.rng if settings.temperature else None
-        self.t, self.dt, self.h, self.b, self.seen, self.steps = 0.0, 1.0, 0.0, self.N, 0, 0
+        self.t, self.dt, self.h, self.u, self.b, self.seen, self.steps = 0.0, 1.0, 0.0, 1.0, self.N, 0, 0
         xp = array_namespace(s)
         self.v: Array | float = xp.zeros_like(s) if settings.momentum else 0.0
         self.path = xp.zeros(s.shape[: s.ndim - system.ndims], dtype=s.dtype)
@@ -206,7 +206,7 @@ class SteppedFlow:
         """Return the state from which the flow can resume."""
         xp = array_namespace(self.s)
         v = None if isinstance(self.v, float) else xp.asarray(self.v, copy=True)
-        clock = np.array([self.t, self.dt, self.h, self.b, self.seen])
+        clock = np.array([self.t, self.dt, self.h, self.u, self.b, self.seen])
         rng = None if self.rng is None else dict(self.rng.bit_generator.state)
         anchors = self.system.model.anchors() if isinstance(self.system, WeightSpace) else {}
         anchors |= {"flow": to_library(clock, xp), "path": xp.asarray(self.path, copy=True)}
@@ -221,7 +221,7 @@ class SteppedFlow:
         if clock[0] > last:
             raise ValueError(f"resume is the state at t = {clock[0]:g}, beyond times to {last:g}: ask for later ones")
         xp = array_namespace(self.s, state.theta)
-        (self.t, self.dt, self.h), self.b, self.seen = clock, int(b), int(seen)
+        (self.t, self.dt, self.h, self.u), self.b, self.seen = clock, int(b), int(seen)
         self.path = xp.asarray(state.anchors["path"])
         self.steps, self.s = state.step, xp.asarray(state.theta, copy=True)
         self.v = 0.0 if state.memory is None else state.memory
@@ -233,6 +233,8 @@ class SteppedFlow:
     def moments(self) -> Iterator[Moment]:
         """Yield the current moment and those at the later `times`, up to the last time or the end of the flow."""
         self._look()
+        if self.steps == 0:
+            self.u = min(1.0, max(float(abs(a).max()) for a in (self.f, self.y))) or 1.0
         yield self._moment()
         for goal in self.settings.times:
             while self.t < goal and not self.ended:
@@ -277,7 +279,7 @@ class SteppedFlow:
 
     def _choose(self, goal: float) -> tuple[Array | None, Array, Array]:
         """Take a step whose length `Steps` accepts, and return (examples, velocity, changes of the outputs)."""
-        xp, settings, high = array_namespace(self.s), self.settings, self.by.high
+        xp, settings, high = array_namespace(self.s), self.settings, self.by.high * self.u
         order = None if self.rng is None else self.rng.permutation(self.N)
         at, y, halvings, growing, cotangent = None, self.y, 0, self.steps == 0, settings.loss.cotangent
         while True:
@@ -317,11 +319,11 @@ class SteppedFlow:
 
     def _young(self) -> Array:
         """Return a mask of the networks whose outputs have moved, but by less than `TRAVELLED`."""
-        return (self.path > 0) & (self.path < TRAVELLED)
+        return (self.path > 0) & (self.path < TRAVELLED * self.u)
 
     def _lengthen(self, change: float) -> None:
         """Choose the next dt, after a step of full length that changed the outputs by up to `change`."""
-        low, high, early = float(self.by.low), float(self.by.high), float(self.by.early)
+        low, high, early = self.by.low * self.u, self.by.high * self.u, float(self.by.early)
         dt = self.dt * (2 if change <= low else min(1.1, 0.8 * high / change))
         if change and array_namespace(self.s).any(self._young()):
             dt = min(dt, max((1 + early) * self.dt, early * self.t))

@@ -454,3 +454,28 @@ def test_the_callers_arrays_stay_as_they_are() -> None:
     assert np.array_equal(f0, before)
     assert len({id(m.f) for m in moments}) == 3
     assert np.abs(moments[1].f - moments[2].f).max() > 1e-6
+
+
+@pytest.mark.parametrize("size", [1e-6, 1e-3, 1e-2])
+def test_small_targets_are_resolved_as_large_ones(size: float) -> None:
+    """The steps scale with the outputs and targets, so f / size is that of targets of size 1 with the default `Steps`.
+
+    In the control, steps are absolute, u = 1, and a single step overshoots.
+    """
+    kernel, f0 = np.diag([1.0, 3.0, 9.0]), np.zeros((3, 1))
+    exact = 1 - np.exp(-np.array([1.0, 3.0, 9.0]) * 1.0 / 3)
+    small, one = (last(mn.kernel_flow(kernel, f0, np.full((3, 1), s), loss=mn.mse, times=1.0)) for s in (size, 1.0))
+    np.testing.assert_allclose(small.f / size, one.f, rtol=1e-9)
+    np.testing.assert_allclose(one.f[:, 0], exact, rtol=0.02)
+    loose = mn.Steps(1e-4 / size, 1e-2 / size)
+    control = last(mn.kernel_flow(kernel, f0, np.full((3, 1), size), loss=mn.mse, times=1.0, by=loose))
+    assert np.abs(control.f[:, 0] / size - exact).max() > 0.05
+
+
+def test_a_resumed_flow_keeps_the_size_of_its_steps() -> None:
+    """u is that of the start of the flow, and not of the outputs at which the flow resumes."""
+    kernel, f0, y = np.diag([1.0, 3.0, 9.0]), np.full((3, 1), 5e-3), np.full((3, 1), 1e-3)
+    whole = list(mn.kernel_flow(kernel, f0, y, loss=mn.mse, times=(0.5, 1.0, 2.0)))
+    resumed = list(mn.kernel_flow(kernel, f0, y, loss=mn.mse, times=(0.5, 1.0, 2.0), resume=whole[2].state))
+    assert [m.steps for m in resumed] == [m.steps for m in whole[2:]]
+    assert np.array_equal(resumed[-1].f, whole[-1].f)
