@@ -72,7 +72,8 @@ class Anchored(Model):
         return self._moved(self.model.anchored(inner), self.theta0)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.model!r}, theta0)"
+        params = "" if (some := vars(self).get("params")) is None else f", params={some!r}"
+        return f"{type(self).__name__}({self.model!r}, theta0{params})"
 
 
 class Linearized(Anchored):
@@ -143,7 +144,10 @@ class Centred(Anchored):
 
     def advance(self, theta: Array) -> Centred:
         moved = self.model.advance(theta)
-        return self if moved is self.model else self._moved(moved, self.theta0)
+        other = self if moved is self.model else self._moved(moved, self.theta0)
+        if other is not self and not isinstance(moved, Anchored):  # only dropout masks have changed
+            other._start, other._kept = moved, None
+        return other
 
     def __repr__(self) -> str:
         return f"Centred({self.model!r}, theta0, alpha={self.alpha:g})"

@@ -22,10 +22,10 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import partial
 from pathlib import Path
-from types import MethodType
+from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -70,7 +70,7 @@ def identity(value: Any) -> str:
 
 
 def _name(thing: Any) -> str:
-    """Return the module and name of a function or of an object's class, followed by bound plain values and arrays."""
+    """Return the module and name of a function or of an object's class, followed by bound values of known types."""
     module = getattr(thing, "__module__", "")
     if module == "__main__":  # the name must not depend on whether the file is run or imported
         main = sys.modules["__main__"]
@@ -78,10 +78,16 @@ def _name(thing: Any) -> str:
     if hasattr(thing, "__qualname__"):
         cells = getattr(thing, "__closure__", None) or ()
         values = {name: cell.cell_contents for name, cell in zip(thing.__code__.co_freevars, cells)} if cells else {}
+        values |= {n: d for n in ("__defaults__", "__kwdefaults__") if (d := getattr(thing, n, None))}
     else:
         values, thing = getattr(thing, "__dict__", {}), type(thing)
-    plain = (bool, int, float, str, tuple, type(None))
-    bound = [f"{name}={identity(a)}" for name, a in values.items() if isinstance(a, plain) or _is_array(a)]
+    known = (bool, int, float, str, tuple, list, Mapping, partial, FunctionType, type(None))
+    bound = []
+    for name, a in values.items():
+        if is_dataclass(a) and not isinstance(a, type):
+            a = {f.name: getattr(a, f.name) for f in fields(a)}
+        if a is not thing and (isinstance(a, known) or _is_array(a)):
+            bound.append(f"{name}={identity(a)}")
     return f"{module}:{thing.__qualname__}" + (f"({', '.join(bound)})" if bound else "")
 
 

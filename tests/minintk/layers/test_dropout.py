@@ -91,6 +91,17 @@ def test_test_outputs_of_a_frozen_network_keep_its_statistics(tmp_path: Path) ->
     np.testing.assert_allclose(run.history.last["test_loss"], mn.mse(frozen(run.theta, X), Y), rtol=1e-12)
 
 
+def test_a_centred_network_is_zero_at_the_start_with_every_mask() -> None:
+    """Both f(theta) and f(theta_0) have the current masks."""
+    theta = NET.init(np.random.default_rng(0))
+    model: mn.models.model.Model = mn.Centred(NET.with_dropout(np.random.default_rng(0)), theta, 10.0)
+    first = model(2 * theta, X)
+    for _ in range(3):
+        model = model.advance(theta)
+        assert not np.any(model(theta, X))
+    assert not np.allclose(model(2 * theta, X), first)
+
+
 def test_what_is_refused() -> None:
     theta, masked = NET.init(np.random.default_rng(0)), NET.with_dropout(np.random.default_rng(0), ensemble=2)
     with pytest.raises(ValueError, match=r"with_dropout\(rng, ensemble=E\)"):

@@ -369,6 +369,8 @@ def test_other_data_is_another_run(tmp_path: Path) -> None:
     mn.fit(mn.Linearized(net, theta), theta, x, y, **how)
     with pytest.raises(ValueError, match=r"another run: model .* at .* there, .* at .* here"):
         mn.fit(mn.Linearized(net, 2 * theta), theta, x, y, **how)
+    with pytest.raises(ValueError, match=r"another run: model Linearized\(.*, theta0\).* params='last'"):
+        mn.fit(mn.Linearized(net, theta, params="last"), theta, x, y, **how)
 
 
 @pytest.mark.parametrize("wrap", [lambda net, theta: net, mn.Linearized, lambda net, t: mn.Centred(net, t, 2.0)])

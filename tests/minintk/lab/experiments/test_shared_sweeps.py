@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier, get_ident
@@ -22,7 +23,7 @@ from tests.minintk.lab.experiments.test_sweeps import GRID, work
 def test_starters_share_the_calls(starters: int, tmp_path: Path) -> None:
     """Each call is made once, by one of the callers. Every caller gets the whole table."""
     mn.sweep(work, GRID, store=tmp_path / "whole", together="seed", batch=2)
-    begin, made = Barrier(starters), []
+    begin, made = Barrier(starters), deque[Any]()  # a list would be a bound value
 
     def spy(a: int, b: float, seed: tuple[int, ...]) -> list[dict[str, Any]]:
         made.append((a, b, seed))
@@ -44,7 +45,7 @@ def test_starters_share_the_calls(starters: int, tmp_path: Path) -> None:
 
 def test_without_claims_the_calls_would_be_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative control: if both of two callers get every claim, both make the first call."""
-    both, made = Barrier(2, timeout=60), []
+    both, made = Barrier(2, timeout=60), deque[int]()
 
     def spy(a: int) -> dict[str, Any]:
         made.append(a)
@@ -64,7 +65,7 @@ def test_without_claims_the_calls_would_be_repeated(tmp_path: Path, monkeypatch:
 
 def test_a_part_is_a_filter_on_calls(tmp_path: Path) -> None:
     """Parts 2 and 0 of three make only their own calls. Part 1 completes the sweep, and the results are written."""
-    made: list[int] = []
+    made = deque[int]()
 
     def counted(a: int) -> dict[str, Any]:
         made.append(a)
@@ -72,7 +73,7 @@ def test_a_part_is_a_filter_on_calls(tmp_path: Path) -> None:
 
     for i in (2, 0):
         table = mn.sweep(counted, {"a": range(7)}, store=tmp_path, part=(i, 3))
-    assert made == [2, 5, 0, 3, 6]
+    assert list(made) == [2, 5, 0, 3, 6]
     assert table.results[5] == {"square": 25}
     assert table.results[1] == {}
     with pytest.raises(KeyError, match=r"'square': the result at \{'a': 1\} has \[\]"):

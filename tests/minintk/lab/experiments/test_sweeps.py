@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import nullcontext
@@ -87,7 +88,7 @@ def test_what_a_kill_leaves_is_not_repeated(tmp_path: Path) -> None:
     before = (tmp_path / "results.json").read_bytes()
     for path in sorted((tmp_path / "records").glob("*.json"))[::7]:
         path.unlink()
-    seen: list[tuple[int, ...]] = []
+    seen = deque[tuple[int, ...]]()  # a list would be a bound value
 
     def spy(a: int, b: float, seed: tuple[int, ...]) -> list[dict[str, Any]]:
         seen.append(seed)
@@ -363,10 +364,19 @@ class Times:
         self.factor = factor
 
     def __call__(self, a: int) -> dict[str, Any]:
-        return {"v": np.sum(self.factor) * a}
+        return {"v": (np.sum(self.factor) if isinstance(self.factor, int | float | tuple | np.ndarray) else 1) * a}
 
     def method(self, a: int) -> dict[str, Any]:
         return self(a)
+
+
+def closed(value: Any) -> Any:
+    """Return a function that is bound to `value`, and to itself, by its closure."""
+
+    def work(a: int) -> dict[str, Any]:
+        return {"v": a, "bound": float(value is not None and work is not None)}
+
+    return work
 
 
 def middle(value: float) -> np.ndarray[Any, Any]:
@@ -382,7 +392,11 @@ def middle(value: float) -> np.ndarray[Any, Any]:
         times, Times, lambda v: Times(v).method, lambda v: Times(middle(v)), lambda v: Times(("a", v)[1:]),
         lambda v: partial(scaled, {"x": middle(v)}["x"]), lambda v: partial(first_of, {"x": middle(v)}),
         lambda v: partial(first_of, mn.datasets.digits()[v : v + 5]), lambda v: partial(first_of, mn.Hinge(v)),
-        lambda v: partial(first_of, Times(v)),
+        lambda v: partial(first_of, Times(v)), lambda v: closed([v]), lambda v: closed({"a": v}),
+        lambda v: closed(mn.SGD(v / 10)), lambda v: closed(mn.Sequential(mn.Dense(v))),
+        lambda v: closed((times, first_of)[v - 1]),
+        lambda v: closed(times(v)), lambda v: Times([v]), lambda v: lambda a, v=v: {"v": a * v},
+        lambda v: Times(mn.Sequential(mn.Dense(3), mn.LeakyReLU(v / 4))).method,
         lambda v: partial(first_of, mn.Network(mn.Sequential(mn.Dense(3), mn.LeakyReLU(v / 4), mn.Dense(1)), (2,))),
     ],
 )  # fmt: skip
