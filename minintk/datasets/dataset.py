@@ -200,7 +200,7 @@ class Dataset:
         X = source.x - mean
         lam, U = np.linalg.eigh(X.T @ X if d <= N else X @ X.T)  # the smaller matrix; lam is ascending
         lam, U = lam[::-1], U[:, ::-1]
-        rank = int(np.sum(lam > max(N, d) * np.finfo(source.dtype).eps * lam[0]))
+        rank = int(np.sum(lam > max(N, d) * np.finfo(X.dtype).eps * lam[0]))
         if k > rank:
             raise ValueError(f"{source.name} varies in {rank} directions only: pca expects k <= {rank}, got {k}")
         V = U[:, :k] if d <= N else X.T @ (U[:, :k] / np.sqrt(lam[:k]))

@@ -282,7 +282,7 @@ class _Record:
             model, x = run.model, run.batches.x
             if model.coupled and isinstance(model, Network):
                 n, known = CALIBRATION_EXAMPLES, model.statistics
-                model = model._with(known) if known else model.calibrate(run.theta, x[:: max(1, x.shape[0] // n)][:n])
+                model = model._with(known) if known else model.calibrate(run.theta, x[:: -(-x.shape[0] // n)])
             row |= {f"test_{name}": value for name, value in evaluate(model, run.theta, *test, loss=run.loss).items()}
         self.history.rows.append(row | {"seconds": round(perf_counter() - self.start, 3)})
         self.since, self.batches, self.sums = step, 0, {}

@@ -170,6 +170,15 @@ def test_pca_against_the_definition(N: int) -> None:
     assert np.allclose(np.abs(z), np.abs(centred @ Vt[:k].T) / (s[:k] / np.sqrt(N)), atol=1e-10)
 
 
+def test_pca_of_float32_data_finds_as_many_directions() -> None:
+    """The products are computed in float64, so directions with 1e-4 of the largest variance also count in float32."""
+    x = rng(7).standard_normal((6000, 40)) * np.logspace(0, -2, 40)
+    few = x[:, :5] @ rng(8).standard_normal((5, 40))
+    assert Dataset(x.astype(np.float32), np.zeros(6000, int)).pca(40).x.shape == (6000, 40)
+    with pytest.raises(ValueError, match="5 directions only"):
+        Dataset(few.astype(np.float32), np.zeros(6000, int)).pca(6)
+
+
 def test_pca_of_the_test_set_is_the_training_sets_map() -> None:
     train, test = digits().split(1000, 300, rng())
     z = test.pca(7, fit=train).x

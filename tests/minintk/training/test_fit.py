@@ -311,6 +311,24 @@ def test_a_network_with_batchnorm_is_tested_with_statistics_of_the_training_set(
     assert abs(float(of_the_batch) - run.history.last["test_loss"]) > 1e-3
 
 
+def test_calibration_examples_are_spread_over_the_training_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If classes are sorted, statistics of the first examples would be those of some classes only."""
+    seen: list[int] = []
+    right = mn.Network.calibrate
+
+    def calibrate(net: mn.Network, theta: Any, x: Any) -> mn.Network:
+        seen.append(len(x))
+        return right(net, theta, x)
+
+    monkeypatch.setattr(mn.Network, "calibrate", calibrate)
+    monkeypatch.setattr("minintk.training.fit.CALIBRATION_EXAMPLES", 20)
+    run = go(NORMED.init(np.random.default_rng(0)), model=NORMED, epochs=1, batch_size=8, test=(X_TEST, Y_TEST))
+    spread = NORMED.calibrate(run.theta, X[:: -(-len(X) // 20)])
+    assert 10 < seen[0] <= 20
+    found = mn.evaluate(spread, run.theta, X_TEST, Y_TEST, loss=mn.softmax_cross_entropy)
+    assert run.history.last["test_loss"] == found["loss"]
+
+
 def test_uncalibrated_evaluation_is_refused() -> None:
     theta = NORMED.init(np.random.default_rng(0))
     with pytest.raises(ValueError, match=r"depends on its batch: use net\.calibrate\(theta, x\)"):
