@@ -132,13 +132,13 @@ class _Network(BaseEstimator):  # type: ignore[misc]
         """Centre Y : (N, C), scale it if normalize_y, then factorise the kernel or solve the landmark problem."""
         flat = network(self.depth, self.activation, self.w_std, self.b_std)
         self.kernel_: Kernel = kernel(flat if self.spec is None else self.spec)
-        self._time = float(times(getattr(self, "time", inf))) * number("lr", getattr(self, "lr", 1.0))
         w = _check_sample_weight(sample_weight, X, dtype=X.dtype)
         if (w < 0).any() or not w.any():
             raise ValueError(f"sample_weight expects numbers >= 0, not all 0, got {w.min()} to {w.max()}: drop some")
         kept = (w > 0) | (np.ndim(self.landmarks) > 0)  # landmarks index all examples
         x, Y, w = _examples(X, self.image_shape)[kept], Y[kept], w[kept]
         loo, plain = self.ridge == "loo", bool((w == w[:1]).all())
+        self._time = float(times(getattr(self, "time", inf)) * number("lr", getattr(self, "lr", 1)) * w[0] ** plain)
         if self._time != inf and not (plain and self.landmarks is None and not loo):
             raise ValueError(f"sample_weight, landmarks, ridge='loo' expect time=inf, got {self._time}: raise ridge")
         if loo and self.landmarks is not None:
@@ -198,9 +198,9 @@ class _Network(BaseEstimator):  # type: ignore[misc]
         return left[:, 0] if self._flat else left
 
     def _held_out(self) -> tuple[Host, Host, Host]:
-        """Return (held-out f, y, w): `leave_one_out`, else generalised cross-validation, f = y - (y - S y) / (1 - h).
+        """Return (held-out f, y, w): `leave_one_out`, else generalised cross-validation, f = y - (y - S y) / kept.
 
-        h is the mean of S_ii for the smoother S.  Omits landmarks from h and the result, unless all rows are landmarks.
+        kept is the mean of 1 - S_ii for the smoother S.  Omits landmarks, unless all rows are landmarks.
         """
         limit, ens, N, C = self._limit, self._limit.ensemble, len(self._Y), len(self.mean_)
         if self._time == inf and self.landmarks is None and limit.factor is not None:
@@ -208,12 +208,12 @@ class _Network(BaseEstimator):  # type: ignore[misc]
         if self.landmarks is not None:
             f, seen = limit.predict(ens.x), np.flatnonzero(self._w)
             rows = seen if np.isin(seen, limit.landmarks).all() else np.setdiff1d(seen, limit.landmarks)
-            h = float((ens.y * f)[rows, C:].mean())
+            kept = float((ens.y * (ens.y - f))[rows, C:].mean())
         else:
             f, of = ens.predict(ens.x, self._time, kind=self._kind), ens.dynamics(self._kind).spectrum
             rows, mu = np.arange(N), np.maximum(of.mu, 1e-300)
-            h = float(np.mean(of.lam / mu * -np.expm1(-self._time * mu / N)))
-        left = self._Y - (self._Y - self.mean_ - f[:, :C]) / max(1 - h, 1 / N)
+            kept = float(np.mean((mu - of.lam + of.lam * np.exp(-self._time * mu / N)) / mu))
+        left = self._Y - (self._Y - self.mean_ - f[:, :C]) / max(kept, 1e-12)
         return left[rows], self._Y[rows], self._w[rows]
 
 

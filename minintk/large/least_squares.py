@@ -73,7 +73,7 @@ def solve_gram(
     t : time lr x steps of gradient flow on L = 1/(2N) (|f - y|^2 + ridge |w|^2), or inf for its limit.  A finite t
     replaces 1 / mu by (1 - exp(-t mu / N)) / mu for eigenvalues mu of J J' + ridge; this takes about ten times as long.
     rcond : cutoff for the pseudo-inverse of J J', as in numpy.linalg.pinv.  Eigenvalues up to rcond times the largest
-        count as 0, so J's singular values have the cutoff sqrt(rcond).  A pseudo-inverse takes about ten times as long.
+        (at least eps of the dtype) count as 0.  A pseudo-inverse takes about ten times as long.
     memory : limit in bytes, by default nine tenths of the free memory.  Raises MemoryError if more is required.
 
     The Cholesky solution is refined up to 7 times while each step at least halves |y - f_0 - J w - ridge a|.  Only
@@ -109,7 +109,7 @@ def solve_gram(
     dtype = xp.float64 if spectral else None
     k = blocks(model, theta0, x, None, contraction(True, model, None), budget, dtype).reshape((n, n))
     if spectral:
-        return _filtered(model, theta0, k, b, J, ridge, cut, t)
+        return _filtered(model, theta0, k, b, J, ridge, cut if ridge else max(cut, _eps(theta0)), t)
     _add_to_diagonal(k, ridge)
     return _refined(model, theta0, Factor(k), b, J, ridge)
 

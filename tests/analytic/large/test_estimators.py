@@ -184,6 +184,14 @@ def test_weights_are_repetitions(how: dict[str, Any]) -> None:
     assert abs(an.NTKRegressor(ridge=0.1, **kept).fit(x[times > 0], y[times > 0]).predict(x) - want).max() > 1e-3
 
 
+def test_equal_weights_train_for_longer() -> None:
+    """Weights w multiply the loss but not the ridge, so time 5 becomes 5 w and the ridge becomes ridge / w."""
+    x, y = digits(60)
+    how: dict[str, Any] = {"relative": False}
+    heavy = an.NTKRegressor(time=5.0, ridge=0.2, **how).fit(x, y, np.full(60, 2.0))
+    np.testing.assert_allclose(heavy.predict(x), an.NTKRegressor(time=10.0, ridge=0.1, **how).fit(x, y).predict(x))
+
+
 @pytest.mark.parametrize("weight", [None, WEIGHTS], ids=["plain", "weighted"])
 def test_the_ridge_is_that_of_the_least_left_out_error(weight: Any) -> None:
     """Check that `ridge_` minimises the leave-one-out error over RIDGES times the kernel's mean diagonal."""
@@ -305,6 +313,16 @@ def test_probabilities_are_calibrated(how: dict[str, Any]) -> None:
     assert losses[3] < min(losses) + 0.03
     assert min(losses[0], losses[-1]) > losses[3] + 0.1
     assert np.allclose(np.exp(model.predict_log_proba(two.x)), model.predict_proba(two.x))
+
+
+@pytest.mark.parametrize("how", [{"time": 1e5}, {"landmarks": 300}], ids=str)
+def test_random_labels_give_no_confidence(how: dict[str, Any]) -> None:
+    """With labels that no input predicts, the log-loss on new data is near log 2, also if the fit interpolates."""
+    rng = np.random.default_rng(0)
+    x, labels = rng.standard_normal((500, 10)), rng.integers(0, 2, 500)
+    model = an.NTKClassifier(**how).fit(x[:300], labels[:300])
+    p = model.predict_proba(x[300:])[np.arange(200), labels[300:]]
+    assert -float(np.log(p).mean()) < 0.8
 
 
 def test_generalised_cross_validation_by_probes_is_near_the_trace() -> None:

@@ -192,6 +192,17 @@ def test_a_singular_jacobian_has_a_pseudo_inverse(N: int) -> None:
         mn.solve_gram(net, theta, x, y, rcond=1e-10, ridge=1.0)
 
 
+@pytest.mark.parametrize("how", [{"rcond": 1e-10}, {"t": 1e10}], ids=str)
+def test_rounding_of_float32_kernels_is_not_inverted(how: dict[str, Any]) -> None:
+    """A linear network with 50 inputs cannot fit 200 random targets. float32 gives the residual of float64."""
+    net, rng = mn.Network(mn.Dense(1), (50,)), np.random.default_rng(0)
+    x, y, theta = rng.standard_normal((200, 50)), rng.standard_normal((200, 1)), np.zeros(50)
+    exact = solve.solve_gram(net, theta, x, y, **how).residual
+    single: list[Any] = [a.astype(np.float32) for a in (theta, x, y)]
+    found = solve.solve_gram(net, *single, **how)
+    assert found.residual == pytest.approx(exact, rel=1e-3)
+
+
 def test_repeated_examples() -> None:
     """For a repeated example, the minimum-norm solution fits equal targets.
 
