@@ -39,15 +39,16 @@ class LearningCurve:
     def ridge(self, ridge: float = 0.0) -> float:
         """Return the test loss of regression with k + ridge I, as in `eigenlearning`.  `ridge()` equals `flow(inf)`.
 
-        Raises ValueError for a negative ridge, and for ridge > 0 with infinitely many examples.
+        Without ridge, inf for width = examples < modes.  Raises ValueError for ridge < 0, or > 0 with examples=inf.
         """
         ridge, e = number("ridge", ridge, zero=True), self.equivalent
         if ridge and isinf(e.N):
             raise ValueError(f"ridge expects finite examples=, got ridge = {ridge!r} with examples = inf: pass ridge=0")
-        trace = float(e.h @ e.lam) + e.rest
         if isinf(e.N) and isinf(e.n):
             return float(e.v2[e.lam == 0].sum()) + e.sigma2
-        kappa = np.array([e.start(ridge / e.N if ridge else 1e-100 * trace)])
+        if not ridge and e.n == e.N < float(e.h[e.lam > 0].sum()) + (inf if e.rest else 0):
+            return inf
+        kappa = np.array([e.start(ridge / e.N if ridge else 1e-16 * float(e.lam[e.lam > 0].min()))])
         return float(e.error(kappa, kappa)[0, 0])
 
     def sgd(self, steps: Any, lr: float, *, batch: int = 1) -> Host:

@@ -206,3 +206,15 @@ def test_without_a_ridge_all_modes_are_learned(alpha: float, count: int) -> None
     """With twice as many examples as modes, the loss is noise N / (N - K), however small the eigenvalues are."""
     curve = an.learning_curve(*an.power_law(alpha, 2.0, count), examples=2 * count, noise=1.0)
     assert curve.ridge() == pytest.approx(2.0, rel=1e-9)
+
+
+def test_the_peak_of_double_descent_is_infinite() -> None:
+    """Without ridge, as many features as examples and more modes give inf, to which losses with small ridges grow."""
+    modes, power = an.power_law(1.5, 1.8, 10_000)
+    for n in (1, 3, 60, 100):
+        curve = an.learning_curve(modes, power, width=n, examples=n)
+        assert curve.ridge() == inf
+        assert 1e4 < 50 * curve.ridge(1e-20) < curve.ridge(1e-26) < inf
+    ten = an.Modes(np.ones(1), np.full(1, 10.0))
+    assert an.learning_curve(ten, np.ones(1), width=10, examples=20, noise=0.1).ridge() == pytest.approx(0.2, rel=1e-6)
+    assert an.learning_curve(ten, np.ones(1), width=10, examples=10).ridge() == pytest.approx(1 / 3, rel=1e-5)
