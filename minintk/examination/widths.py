@@ -36,10 +36,10 @@ def widened(spec: s.Layer, factor: float, sizes: list[int] | None = None, last: 
         heavy = [has_weights(one) for one in spec.layers]
         ends = [last and not any(heavy[i + 1 :]) for i in range(len(heavy))]
         return s.Sequential(*(widened(one, factor, sizes, end) for one, end in zip(spec.layers, ends, strict=True)))
-    if spec.inside:
+    if spec.inside and not hasattr(spec, "channels"):  # attention has channels
         return type(spec)(*(widened(one, factor, sizes, last) for one in spec.inside))
     name = next((f.name for f in fields(spec) if f.name in ("width", "channels")), "")  # type: ignore[arg-type]
-    if last or not spec.weights or not name:
+    if last or not has_weights(spec) or not name:
         return spec
     size = getattr(spec, name)
     if sizes is not None:

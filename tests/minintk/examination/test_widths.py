@@ -25,6 +25,14 @@ def test_every_layer_grows_but_the_last() -> None:
     assert mn.Network(wide, (8, 8, 1)).outputs == 3
 
 
+def test_attention_grows_with_the_other_layers() -> None:
+    spec = mn.Sequential(mn.Conv1d(8, 1), mn.GlobalSelfAttention(8, heads=2), mn.GlobalAvgPool(), mn.Dense(1))
+    wide = widened(spec, 2)
+    assert (wide.layers[0].channels, wide.layers[1].channels, wide.layers[1].heads) == (16, 16, 2)
+    assert narrowest(spec) == 8
+    assert mn.Network(wide, (5, 3)).outputs == 1
+
+
 def test_the_last_layers_of_branches_that_end_the_network_stay() -> None:
     spec = mn.Sequential(mn.Dense(5), mn.Sum(mn.Dense(2), mn.Sequential(mn.Dense(7), mn.Dense(2))))
     wide = widened(spec, 3)
