@@ -89,7 +89,6 @@ NUMBERS_IN_TILE = 2**10
 
 SHORTEST_TILE = 0.02
 """Approximate minimum seconds per tile on one core.  Smaller tiles would take most of their time to prepare images."""
-
 SHORTEST_SUMMED = 5
 """For tiles of summed planes, SHORTEST_TILE is multiplied by this number, because all cores share such a tile."""
 
@@ -117,7 +116,6 @@ def images_per_tile(plan: ImagePlan, n: int) -> int:
 
 BUFFERS = {True: 12, False: 40}
 """{True on the host, False on a GPU: maximum number of piece-sized arrays of a step}.  A GPU's field is one piece."""
-
 BYTES_OF_A_PIXEL = 40, 100
 """Maximum number of bytes that a prepared image occupies per pixel and channel, and per pixel and step."""
 

@@ -13,13 +13,11 @@ from minintk.arrays import Array, array_namespace, on_host
 
 LARGEST_DEGREE = 1024
 """The largest degree of an interpolation, and of a Hermite series (`analytic.recursion.quadrature`)."""
-
 NARROW = 1e-3
 """Minimum half-length of an interval in log s.  Shorter intervals are extended, so that their nodes differ."""
 
 NUMBERS_AT_ONCE = 2**21
 """Size of a batch of `by_rows` on a GPU, in numbers."""
-
 NUMBERS_IN_CACHE = 2**17
 """Size of a batch of `by_rows` on the host, in numbers.  A batch takes about a dozen arrays of this size."""
 

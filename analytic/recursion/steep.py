@@ -28,13 +28,11 @@ from minintk.threads import single_threaded_blas
 
 NODES = 10
 """Gauss-Legendre nodes per panel."""
-
 END = 8.5
 """The z and w axes end at a density of 1e-16."""
 
 SMALL = 1e-13
 """The series is used for pairs whose omitted terms sum to less than this."""
-
 ROUNDING = 1.5e-14
 """Relative error per unit of s, because pre-activations of size s are rounded, and phi changes over a width of 1."""
 

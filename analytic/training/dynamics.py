@@ -210,8 +210,7 @@ def gradient_flow(k_train: Array, y: Array, *, lr: float = 1.0, ridge: float = 0
         f_t = f_0 + Theta (Theta + ridge I)^-1 (I - e^(-lr t (Theta + ridge I) / N)) (y - f_0)
 
     k_train : (N, N), one kernel shared by all outputs, or (N, C, N, C): `minintk.ntk`, `minintk.ntk_full`,
-        `analytic.kernel(spec).ntk(x)`, or any other kernel.
-    y : (N, C).
+        `analytic.kernel(spec).ntk(x)`, or any other kernel.  y : (N, C).
     lr : if 1, t is the learning rate times the number of steps; if equal to the learning rate, t counts steps.
     ridge : absolute, i.e. not scaled by the kernel; the flow then minimises L + ridge/(2N) |theta - theta_0|^2.
 

@@ -44,5 +44,6 @@ def unlift(net: Network, theta: Array, state: Mapping[str, Any], *, layout: Axes
                 if not {"weight", "bias"} <= set(group):
                     raise ValueError(f"layer {slot.name} has statistics that only a BatchNorm with affine=True takes")
                 own = {key: own[key] for key in group}
-        found |= {group[key][0]: to_host(turned(a, slot.order_of(key), layout, back=True)) for key, a in own.items()}
+        for key, a in own.items():
+            found[group[key][0]] = np.array(to_host(turned(a, slot.order_of(key), layout, back=True)))
     return filled(state, found)

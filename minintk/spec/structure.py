@@ -88,8 +88,7 @@ class Dropout(Layer):
     second argument, and lacks the factor 1 / (1 - rate) of `k.nngp(x)`.  Kernels require weights in an earlier layer:
     masks of the inputs do not average out as widths grow.  For a kernel without masks, omit the layer.
 
-    rate : the probability of a zero, in [0, 1), as in PyTorch and Flax.  neural-tangents expects 1 - rate.  Raises
-    ValueError for other rates.
+    rate : the probability of a zero, in [0, 1) or ValueError, as in PyTorch and Flax; neural-tangents expects 1 - rate.
     """
 
     rate: float = 0.5

@@ -57,8 +57,7 @@ def flow(
     resume : the state of a moment of the same flow, with the same `times`.  The flow restores the state of `rng`, and
     yields that moment and all later ones, with the same bits as before.  `minintk.training.checkpoints` saves states.
 
-    Raises ValueError or TypeError for invalid arguments, and FloatingPointError if the loss is not finite or every
-    step size is rejected.
+    Raises ValueError or TypeError for invalid arguments; FloatingPointError for infinite losses or no accepted step.
 
     >>> import numpy as np, minintk as mn
     >>> net = mn.Network(mn.Sequential(mn.Dense(64), mn.Tanh(), mn.Dense(1)), (2,))

@@ -53,6 +53,8 @@ def test_one_number_serves_both_axes_and_a_pair_each() -> None:
         axes(mn.AvgPool((2, 2)), (6, 1))
     with pytest.raises(ValueError, match="expects padding as one number"):
         axes(mn.Conv2d(1, 3, padding=(1, 2, 3)), (5, 5, 1))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="expects padding as one number"):
+        axes(mn.Conv2d(1, 3, padding=((1, 2, 3), 1)), (5, 5, 1))  # type: ignore[arg-type]
 
 
 def test_images_with_channels_first_are_told() -> None:
