@@ -37,9 +37,8 @@ class NormJacobian(LayerJacobian):
         """Apply the map of `jvp`, which is symmetric."""
         if self.frozen:
             return self.r * u
-        xp = array_namespace(u)
-        du = self.y * -xp.mean(self.y * u, axis=self.axes, keepdims=True)
-        du += u - xp.mean(u, axis=self.axes, keepdims=True)
+        du = self.y * -mean_over(self.axes, self.y * u)
+        du += u - mean_over(self.axes, u)
         du *= self.r
         return du
 
@@ -50,12 +49,18 @@ UNCALIBRATED = (
 )
 
 
+def mean_over(axes: tuple[int, ...], a: Array) -> Array:
+    """Return the mean over these axes, which remain with length 1.  Sums in float32 would lose many equal pixels."""
+    xp = array_namespace(a)
+    total = xp.sum(a, axis=axes, keepdims=True, dtype=xp.float64)
+    return xp.astype(total / (a.size / total.size), a.dtype)
+
+
 def statistics(x: Array, axes: tuple[int, ...], eps: float) -> tuple[Array, Array]:
     """Return (mean, r) over the given axes, which remain as axes of length 1."""
-    xp = array_namespace(x)
-    mean = xp.mean(x, axis=axes, keepdims=True)
+    xp, mean = array_namespace(x), mean_over(axes, x)
     centred = x - mean
-    variance = xp.mean(centred * centred, axis=axes, keepdims=True)
+    variance = mean_over(axes, centred * centred)
     if eps == 0 and not bool(xp.all(variance > 0)):
         raise ValueError("LayerNorm(eps=0.0) got features that are all equal, of variance 0: take eps > 0")
     return mean, 1 / xp.sqrt(variance + eps)

@@ -215,7 +215,7 @@ def test_sums_of_columns_are_as_exact_as_pairwise_ones() -> None:
 
 @pytest.mark.parametrize(("mu", "first"), [(0.0, 0.0), (1e3, 0.0), (0.0, 1e3)])
 def test_batch_normalisation_in_few_passes_is_as_exact(mu: float, first: float) -> None:
-    """In float32, batch normalisation in few passes over the images has less than twice its error in many passes.
+    """In float32, batch normalisation in few passes has less than twice its error in many passes, or 3e-8 (eps / 4).
 
     The cases are means near 0, means far from 0, and a first pixel far from the others.
     """
@@ -238,7 +238,7 @@ def test_batch_normalisation_in_few_passes_is_as_exact(mu: float, first: float) 
     fast = CompiledBatchNorm(plain.name, plain.shape, plain.eps)
     with small_is_large():
         for error, usual in zip(errors(fast), errors(plain), strict=True):
-            assert error < 2 * usual + 1e-12
+            assert error < 2 * usual + 3e-8
     constant = np.ones((8, 16, 16, 16))
     with pytest.raises(ValueError, match="all equal"), small_is_large():
         replace(fast, eps=0.0)({}, constant)
