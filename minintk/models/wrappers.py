@@ -144,9 +144,12 @@ class Centred(Anchored):
 
     def advance(self, theta: Array) -> Centred:
         moved = self.model.advance(theta)
-        other = self if moved is self.model else self._moved(moved, self.theta0)
-        if other is not self and not isinstance(moved, Anchored):  # only dropout masks have changed
-            other._start, other._kept = moved, None
+        return self if moved is self.model else self._moved(moved, self.theta0)
+
+    def _moved(self, model: Model, theta0: Array) -> Self:
+        other = super()._moved(model, theta0)
+        if not isinstance(model, Anchored):  # only dropout masks can have changed
+            other._start, other._kept = model, None
         return other
 
     def __repr__(self) -> str:

@@ -25,6 +25,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import partial
 from pathlib import Path
+from reprlib import recursive_repr
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -69,6 +70,7 @@ def identity(value: Any) -> str:
     return f"{text} at {digest(*arrays)}" if arrays else text
 
 
+@recursive_repr()
 def _name(thing: Any) -> str:
     """Return the module and name of a function or of an object's class, followed by bound values of known types."""
     module = getattr(thing, "__module__", "")
@@ -81,12 +83,12 @@ def _name(thing: Any) -> str:
         values |= {n: d for n in ("__defaults__", "__kwdefaults__") if (d := getattr(thing, n, None))}
     else:
         values, thing = getattr(thing, "__dict__", {}), type(thing)
-    known = (bool, int, float, str, tuple, list, Mapping, partial, FunctionType, type(None))
+    known = (bool, int, float, str, tuple, list, Mapping, partial, FunctionType, Model, type, np.ufunc, type(None))
     bound = []
     for name, a in values.items():
         if is_dataclass(a) and not isinstance(a, type):
-            a = {f.name: getattr(a, f.name) for f in fields(a)}
-        if a is not thing and (isinstance(a, known) or _is_array(a)):
+            a = {"": type(a).__qualname__} | {f.name: getattr(a, f.name, None) for f in fields(a)}
+        if isinstance(a, known) or _is_array(a):
             bound.append(f"{name}={identity(a)}")
     return f"{module}:{thing.__qualname__}" + (f"({', '.join(bound)})" if bound else "")
 

@@ -117,8 +117,8 @@ def sweep(
     """Run `work` at all points of a grid, except those with a saved result, and return all results as a `Table`.
 
     work : a function that is called as work(alpha=..., width=..., seed=...) and returns {name: number, text, list or
-        array}.  The result must depend only on the arguments, and `work` must not change lists or dicts that its closure
-        binds.  For a process executor, `work` must be importable.
+        array}.  The result must depend only on the arguments, and `work` must not change what its closure binds.
+        For a process executor, `work` must be importable.
     grid : {name: values}, where values are numbers (or inf), text, True, False or None.  All combinations are run.
     together : the name of one axis.  `work` then receives a tuple of its values, e.g. the seeds of an ensemble, and
         returns a list with one result per value.  batch : the number of values per call.  Defaults to all.

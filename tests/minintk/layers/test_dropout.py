@@ -102,6 +102,17 @@ def test_a_centred_network_is_zero_at_the_start_with_every_mask() -> None:
     assert not np.allclose(model(2 * theta, X), first)
 
 
+def test_a_resumed_centred_network_has_the_masks_of_the_run() -> None:
+    theta, how = NET.init(np.random.default_rng(0)), HOW | {"steps": 6}
+
+    def model() -> Any:
+        return mn.Centred(NET.with_dropout(np.random.default_rng(0)), theta, 2.0)
+
+    whole = list(mn.train(model(), theta, X, Y, **how))
+    *_, last = mn.train(model(), theta, X, Y, resume=whole[3].state, **how)
+    assert np.array_equal(last.theta, whole[-1].theta)
+
+
 def test_what_is_refused() -> None:
     theta, masked = NET.init(np.random.default_rng(0)), NET.with_dropout(np.random.default_rng(0), ensemble=2)
     with pytest.raises(ValueError, match=r"with_dropout\(rng, ensemble=E\)"):

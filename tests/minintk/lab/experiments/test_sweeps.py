@@ -379,6 +379,18 @@ def closed(value: Any) -> Any:
     return work
 
 
+def ring(value: Any) -> Any:
+    """Return one of two functions whose closures bind each other."""
+
+    def even(a: int) -> Any:
+        return {"v": a} if a == value else odd(a - 1)
+
+    def odd(a: int) -> Any:
+        return {"v": -a} if a <= 0 else even(a - 1)
+
+    return even
+
+
 def middle(value: float) -> np.ndarray[Any, Any]:
     """Return an array whose repr omits its middle."""
     x = np.zeros(3000)
@@ -395,6 +407,9 @@ def middle(value: float) -> np.ndarray[Any, Any]:
         lambda v: partial(first_of, Times(v)), lambda v: closed([v]), lambda v: closed({"a": v}),
         lambda v: closed(mn.SGD(v / 10)), lambda v: closed(mn.Sequential(mn.Dense(v))),
         lambda v: closed((times, first_of)[v - 1]),
+        lambda v: closed((mn.Tanh(), mn.ReLU())[v - 1]), lambda v: closed((mn.Standard, mn.NTK)[v - 1]),
+        lambda v: closed((np.exp, np.log)[v - 1]), lambda v: ring(v),
+        lambda v: closed(mn.Network(mn.Sequential(mn.Dense(3), mn.LeakyReLU(v / 4), mn.Dense(1)), (2,))),
         lambda v: closed(times(v)), lambda v: Times([v]), lambda v: lambda a, v=v: {"v": a * v},
         lambda v: Times(mn.Sequential(mn.Dense(3), mn.LeakyReLU(v / 4))).method,
         lambda v: partial(first_of, mn.Network(mn.Sequential(mn.Dense(3), mn.LeakyReLU(v / 4), mn.Dense(1)), (2,))),
