@@ -90,9 +90,9 @@ class Edge:
         return Critical(1 / sqrt(self.maps.variance(q)[1]), 0.0 if share < 1e-14 else sqrt(q * share), q)
 
     def with_bias(self, b: float, activation: s.Activation) -> Critical:
-        """Return the stable point on the edge with this bias and the smallest q; for b = 0, `start` if it exists."""
-        if b == 0 and (start := self.start()) is not None:
-            return start
+        """Return the stable point on the edge with this bias and the smallest q; for b = 0, `start` if stable."""
+        if b == 0 and (at := self.start()) and (at.q or at.w_std**2 * self.maps.variance(1e-4)[0] <= 1e-4):  # attracts
+            return at
         for q in self.roots(lambda q: self.bias2(q) - b * b / q):
             if abs(self.keeps(q) + 1) <= 1 + NOTHING:
                 return self.at(q, activation)._replace(b_std=b)

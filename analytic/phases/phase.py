@@ -157,12 +157,12 @@ def fixed_variance(maps: Maps, start: float) -> float:
         return maps.log_gain(start * exp(step * k)) * (1 if rise > 0 else -1)
 
     before, here = ahead(-1), abs(rise)
-    for k in range(max(0, ceil(log(end / start) / step))):
+    for k in range(max(0, ceil((log(end) - log(start)) / step))):
         low, high, after = k, k + 1, ahead(k + 1)
         if before - SAME > here <= after < inf:  # a minimum near k, perhaps between two fixed points
             low, high = max(0, k - 1), minimize_scalar(ahead, bounds=(max(0, k - 1), k + 1), method="bounded").x
-        if ahead(high) < -SAME:
-            return start * exp(step * brentq(ahead, low, high, xtol=1e-15, rtol=1e-15))
+        if (rest := ahead(high)) <= SAME:
+            return start * exp(step * (high if rest >= -SAME else brentq(ahead, low, high, xtol=1e-15, rtol=1e-15)))
         before, here = here, after
     return inf if rise > 0 else 0.0
 

@@ -89,3 +89,14 @@ def test_variances_alone_compute_no_ends(monkeypatch: pytest.MonkeyPatch) -> Non
     near = 2**0.5 * np.array([[1.0, 0.0], [np.cos(1e-3), np.sin(1e-3)]])
     with pytest.raises(TypeError, match="not callable"):  # control: pairs do need them
         an.kernel(mn.Sequential(mn.Dense(1, w_std=30.0), mn.Tanh(), mn.Dense(1))).nngp(near)
+
+
+@pytest.mark.parametrize("activation", [mn.GELU(), mn.Swish()], ids=repr)
+def test_without_bias_the_variances_of_gelu_networks_grow(activation: Any) -> None:
+    """At chi_1 = 1 for q -> 0, b_std = 0 and GELU or Swish, q = 0 repels, so there is no stable point."""
+    with pytest.raises(ValueError, match="no stable variance on the edge of chaos with b_std = 0"):
+        an.critical(activation, b_std=0.0)
+    spec = mn.Sequential(mn.Dense(9, w_std=2.0), activation)
+    assert an.phase(spec, start=1e-3).name == "unbounded"
+    for stable in (mn.Tanh(), mn.Erf(), mn.ReLU()):
+        assert an.critical(stable, b_std=0.0).b_std == 0

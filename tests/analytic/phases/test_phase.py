@@ -359,3 +359,11 @@ def test_two_close_fixed_points_are_not_skipped(w_std: float, b_std: float, star
         q = maps.variance(q)[0]
     assert an.phase(spec, start=start).q == pytest.approx(q, rel=1e-6)
     assert an.phase(spec, start=2 * q).name == "unbounded"
+
+
+def test_starts_at_steps_from_the_fixed_point() -> None:
+    """A start at q* 2^(k/2) has q* itself among the samples. Tiny starts do not overflow."""
+    spec = mn.Sequential(mn.Dense(5, w_std=1.5, b_std=0.3), mn.Tanh())
+    q = an.phase(spec).q
+    for start in (1e-300, *(q * 2 ** (k / 2) for k in range(-20, 21))):
+        assert an.phase(spec, start=start).q == pytest.approx(q, rel=1e-9)
