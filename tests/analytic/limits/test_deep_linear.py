@@ -379,3 +379,12 @@ def test_two_layer_targets_of_any_size(size: float) -> None:
     """For small targets, features do not move and one input is learned as 1 - exp(-2 t)."""
     limit = an.two_layer_limit(mn.Sequential(mn.Dense(1), mn.Dense(1)), np.ones((1, 1)), np.full((1, 1), size))
     np.testing.assert_allclose(limit.predict([0.1, 2.0])[:, 0, 0] / size, 1 - np.exp([-0.2, -4.0]), rtol=1e-7)
+
+
+def test_two_layers_with_many_inputs() -> None:
+    """A problem of rank 60, whose state has 3,661 entries, is NTK training for gamma0 -> 0."""
+    x, which = np.random.default_rng(0).standard_normal((60, 100)), mn.Sequential(mn.Dense(1), mn.Dense(1))
+    y = np.sign(x[:, :1])
+    found = an.two_layer_limit(which, x, y, gamma0=1e-6).predict(1.0)
+    kernel = an.kernel(which).ntk(x)
+    np.testing.assert_allclose(found, an.gradient_flow(kernel, y).predict(1.0), rtol=1e-6, atol=1e-8)
