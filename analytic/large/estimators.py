@@ -51,7 +51,6 @@ def network(depth: int, activation: str | s.Activation, w_std: float, b_std: flo
 
 RIDGES = 10.0 ** np.arange(-6, 1.25, 0.5)
 """Candidates for ridge="loo", relative to the kernel's mean diagonal.  We use the one with the least left-out error."""
-
 PROBES = 4
 """Number of random-sign vectors z that estimate the trace of a smoother S by E z'S z."""
 
@@ -191,29 +190,32 @@ class _Network(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         if self._time != inf or self.landmarks is not None:
             raise ValueError(f"leave_one_out expects landmarks=None, time=inf, got {self.landmarks!r:.9}, {self._time}")
+        left = self._without_each()
+        return left[:, 0] if self._flat else left
+
+    def _without_each(self) -> Host:
+        """Return `leave_one_out`, to time = inf, as (N, C)."""
         if (L := self._limit.factor) is None:
             raise ValueError("leave_one_out expects a kernel + ridge that is not singular: pass a larger ridge")
         half = np.tril(dtrtri(L, lower=1)[0])  # G^-1 = half' half
-        left = _left_out(self._Y, self._w, partial(cho_solve, (L, True)), np.einsum("ij,ij->j", half, half))
-        return left[:, 0] if self._flat else left
+        return _left_out(self._Y, self._w, partial(cho_solve, (L, True)), np.einsum("ij,ij->j", half, half))
 
     def _held_out(self) -> tuple[Host, Host, Host]:
-        """Return (held-out f, y, w): `leave_one_out`, else generalised cross-validation, f = y - (y - S y) / kept.
-
-        kept is the mean of 1 - S_ii for the smoother S.  Omits landmarks, unless all rows are landmarks.
-        """
+        """Return (held-out f, y, w): `leave_one_out`, or generalised cross-validation for the smoother S."""
         limit, ens, N, C = self._limit, self._limit.ensemble, len(self._Y), len(self.mean_)
         if self._time == inf and self.landmarks is None and limit.factor is not None:
-            return self.leave_one_out(), self._Y, self._w
+            return self._without_each(), self._Y, self._w
         if self.landmarks is not None:
             f, seen = limit.predict(ens.x), np.flatnonzero(self._w)
-            rows = seen if np.isin(seen, limit.landmarks).all() else np.setdiff1d(seen, limit.landmarks)
+            rows = seen if np.isin(seen, limit.landmarks).all() else np.setdiff1d(seen, limit.landmarks)  # not fitted
             kept = float((ens.y * (ens.y - f))[rows, C:].mean())
         else:
             f, of = ens.predict(ens.x, self._time, kind=self._kind), ens.dynamics(self._kind).spectrum
             rows, mu = np.arange(N), np.maximum(of.mu, 1e-300)
-            kept = float(np.mean((mu - of.lam + of.lam * np.exp(-self._time * mu / N)) / mu))
-        left = self._Y - (self._Y - self.mean_ - f[:, :C]) / max(kept, 1e-12)
+            kept = float(np.mean((mu - of.lam + of.lam * np.exp(-self._time * mu / N)) / mu))  # 1 - S_ii
+            if kept < 1 / N and limit.factor is not None:  # the fit interpolates
+                return self._without_each(), self._Y, self._w
+        left = self._Y - (self._Y - self.mean_ - f[:, :C]) / max(kept, float(np.finfo(ens.y.dtype).eps) ** 0.5)
         return left[rows], self._Y[rows], self._w[rows]
 
 

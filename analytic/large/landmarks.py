@@ -33,10 +33,8 @@ PIECE = 2**22
 
 TOGETHER = 64
 """Number of pieces that are multiplied in parallel before their products are summed."""
-
 ROWS = 2048
 """Minimum number of rows of a piece if S is formed (M if larger), because each piece updates the whole (M, M) sum."""
-
 HELD = 2**32
 """Maximum size of K_nm in memory, in bytes.  Unless K_nm is on disk, a quarter of the free memory is another limit."""
 

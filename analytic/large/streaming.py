@@ -206,7 +206,6 @@ PIXEL_PAIRS_PER_BLOCK = 2**31
 
 SHORTEST, LONGEST = 0.1, 2.0
 """Desired range of seconds per block: storing dominates shorter blocks, and longer blocks leave workers idle."""
-
 MOST = 512
 """Maximum number of blocks per side if blocks can be enlarged, to limit the lines of a record."""
 

@@ -161,7 +161,7 @@ def _refined(model: Model, theta0: Array, K: Factor, b: Array, J: ChunkedJacobia
 def _filtered(
     model: Model, theta0: Array, k: Array, b: Array, J: ChunkedJacobian, ridge: float, cut: float, t: float
 ) -> Solution:
-    """Compute a = g_t(J J' + ridge) b in float64.  g_t(mu) = (1 - exp(-t mu / N)) / mu, or 0 if mu < `cut` max(mu)."""
+    """Compute a = g_t(J J' + ridge) b in float64.  g_t(mu) = (1 - exp(-t mu / N)) / mu, or 0 if mu <= `cut` max(mu)."""
     xp, N = array_namespace(b), b.shape[0]
     lam, Q = xp.linalg.eigh(k)
     mu = xp.maximum(lam, xp.zeros_like(lam)) + ridge
