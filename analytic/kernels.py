@@ -41,7 +41,6 @@ from minintk.validate import number, whole
 
 DEFAULT_PARAMETRIZATION = NTK()
 """The default parametrization."""
-
 LARGEST_SILENT_ERROR = 1e-8
 """`Kernel` warns if the error bound of the quadratures exceeds this number."""
 

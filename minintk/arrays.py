@@ -26,7 +26,6 @@ Host = np.ndarray[Any, Any]
 
 SCIPY = {"numpy": "scipy", "cupy": "cupyx.scipy"}
 """The package that provides the special functions and solvers for each array library."""
-
 STRIDES = {"numpy": "numpy.lib.stride_tricks", "cupy": "cupy.lib.stride_tricks"}
 """The module that provides `as_strided` for each array library."""
 

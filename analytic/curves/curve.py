@@ -48,7 +48,7 @@ class LearningCurve:
             return float(e.v2[e.lam == 0].sum()) + e.sigma2
         if not ridge and e.n == e.N < float(e.h[e.lam > 0].sum()) + (inf if e.rest else 0):
             return inf
-        kappa = np.array([e.start(ridge / e.N if ridge else 1e-16 * float(e.lam[e.lam > 0].min()))])
+        kappa = np.array([e.start(ridge / e.N if ridge else max(1e-300, 1e-16 * float(e.lam[e.lam > 0].min())))])
         return float(e.error(kappa, kappa)[0, 0])
 
     def sgd(self, steps: Any, lr: float, *, batch: int = 1) -> Host:

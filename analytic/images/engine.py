@@ -118,7 +118,6 @@ BUFFERS = {True: 12, False: 40}
 """{True on the host, False on a GPU: maximum number of piece-sized arrays of a step}.  A GPU's field is one piece."""
 BYTES_OF_A_PIXEL = 40, 100
 """Maximum number of bytes that a prepared image occupies per pixel and channel, and per pixel and step."""
-
 BYTES_OF_A_SERIES = 80_000
 """Bytes per pixel while an activation's coefficients are computed by quadrature; 35,000 of these bytes stay in use."""
 

@@ -15,7 +15,6 @@ LARGEST_DEGREE = 1024
 """The largest degree of an interpolation, and of a Hermite series (`analytic.recursion.quadrature`)."""
 NARROW = 1e-3
 """Minimum half-length of an interval in log s.  Shorter intervals are extended, so that their nodes differ."""
-
 NUMBERS_AT_ONCE = 2**21
 """Size of a batch of `by_rows` on a GPU, in numbers."""
 NUMBERS_IN_CACHE = 2**17

@@ -44,17 +44,14 @@ NODES_PER_PANEL = 20
 """Gauss-Legendre nodes per panel."""
 END_OF_AXIS, LAST_END = 9.5, 38.0
 """The z axis ends at END_OF_AXIS, where the density is 1e-20, or further out, up to LAST_END, if phi grows fast."""
-
 MANY_DEGREES = 256
 """The degree to try first.  It suffices for most series; other series end at LARGEST_DEGREE or before."""
 NEGLIGIBLE_LOSS = {8: 4e-15, 4: 1e-8}
 """{bytes per number: relative size of the omitted terms below which a series is long enough}."""
-
 LONGEST_STRETCH = 5.5
 """An interpolation covers at most this range of log s, which needs a degree of about 100."""
 SMALLEST_SCALE = 1e-17
 """For s below this, phi(s z) = phi(0) to the last digit."""
-
 MANY_NORMS = 64
 """If more than this many norms lie within a factor of e, we interpolate coefficients, often at 17 or 33 nodes."""
 

@@ -20,7 +20,6 @@ SECONDS_PER_PAIR = 5e-9
 """Seconds that one core takes for a recursion step on a pair of pixels or vectors.  Measured times are 3e-9 to 2e-8."""
 FEWEST = 12
 """Desired number of blocks per side of a kernel, so that many workers can share them.  Small kernels have fewer."""
-
 ALWAYS_FREE = 2**25
 """Calls that need fewer bytes skip the check of free memory, because the check takes as long as a small kernel."""
 

@@ -40,7 +40,6 @@ def scaled(layer: s.Layer, name: str, factor: float) -> s.Layer:
 
 STEP = 1e-5
 """The step h of log w_std or log b_std."""
-
 ROWS_AT_ONCE, BYTES_OF_A_PAIR = 2048, 8 * 6
 """Rows and columns of a block; bytes per pair of rows needed besides the result, for six numbers."""
 

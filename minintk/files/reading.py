@@ -36,7 +36,6 @@ Where = str | os.PathLike[str]
 
 EXPANSION = 64
 """Largest ratio of unpacked to compressed bytes beyond the first MiB (MNIST has 5; DEFLATE could reach 1032)."""
-
 LARGEST_TEXT = 2**28
 """Largest text or pickle that is read, in bytes.  The Python objects need up to 25 times as much memory."""
 
