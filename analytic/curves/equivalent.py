@@ -70,8 +70,7 @@ class Equivalent:
                 return -1.0
             return float(np.tanh((u + np.log1p(-df / self.N) + np.log1p(-df / self.n) - np.log(s)) / 2))
 
-        trace = float(self.h @ self.lam) + self.rest
-        high = np.log(4 * (s + trace * (1 / self.n + 1 / self.N)))
+        high = np.log(4 * (s + (float(self.h @ self.lam) + self.rest) * (1 / self.n + 1 / self.N)))
         return float(np.exp(brentq(excess, np.log(s) - 1e-3, high, xtol=1e-14, rtol=1e-14, maxiter=1000)))
 
     def follow(self, s: Host) -> Host:

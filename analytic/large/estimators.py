@@ -137,7 +137,8 @@ class _Network(BaseEstimator):  # type: ignore[misc]
         kept = (w > 0) | (np.ndim(self.landmarks) > 0)  # landmarks index all examples
         x, Y, w = _examples(X, self.image_shape)[kept], Y[kept], w[kept]
         loo, plain = self.ridge == "loo", bool((w == w[:1]).all())
-        self._time = float(times(getattr(self, "time", inf)) * number("lr", getattr(self, "lr", 1)) * w[0] ** plain)
+        factor = float(w[0]) if plain else 1.0  # equal weights multiply the loss, and thus the time
+        self._time = float(times(getattr(self, "time", inf))) * number("lr", getattr(self, "lr", 1.0)) * factor
         if self._time != inf and not (plain and self.landmarks is None and not loo):
             raise ValueError(f"sample_weight, landmarks, ridge='loo' expect time=inf, got {self._time}: raise ridge")
         if loo and self.landmarks is not None:
@@ -207,7 +208,7 @@ class _Network(BaseEstimator):  # type: ignore[misc]
             return self._without_each(), self._Y, self._w
         if self.landmarks is not None:
             f, seen = limit.predict(ens.x), np.flatnonzero(self._w)
-            rows = seen if np.isin(seen, limit.landmarks).all() else np.setdiff1d(seen, limit.landmarks)  # not fitted
+            rows = seen if np.isin(seen, limit.landmarks).all() else np.setdiff1d(seen, limit.landmarks)
             kept = float((ens.y * (ens.y - f))[rows, C:].mean())
         else:
             f, of = ens.predict(ens.x, self._time, kind=self._kind), ens.dynamics(self._kind).spectrum

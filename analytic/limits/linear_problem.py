@@ -128,14 +128,15 @@ def integrated(
 ) -> np.ndarray[Any, Any]:
     """Solve d state/dt = rate(t, state) from `start` : (n,); return states (T, n) at times (T,) >= 0 in any order.
 
-    rtol, atol : the tolerated error per step is atol + rtol |value|.  LSODA needs n^2 numbers.  Raises RuntimeError.
+    rtol, atol : the tolerated error per step is atol + rtol |value|.  Raises RuntimeError if the solver fails.
     """
     from scipy.integrate import solve_ivp
 
     order, at = np.unique(times, return_inverse=True)
     if not len(order) or order[-1] == 0:
         return np.tile(start, (len(times), 1))
-    done = solve_ivp(rate, (0, order[-1]), start, ("DOP853", "LSODA")[len(start) < 1000], order, rtol=rtol, atol=atol)
+    method = "LSODA" if len(start) < 1000 else "DOP853"  # LSODA stores n^2 numbers
+    done = solve_ivp(rate, (0, order[-1]), start, method, order, rtol=rtol, atol=atol)
     if not done.success:
         raise RuntimeError(f"the solver stopped at t = {done.t[-1] if len(done.t) else 0:g}: {done.message}")
     return np.asarray(done.y.T[at])

@@ -184,7 +184,7 @@ class SpectralMuP(Parametrization):
 
     base_width : the width b of hidden layers (channels, for convolutions) at which scales and rates equal `Standard`'s
     outside residual branches.  In grouped convolutions and a Dense after Flatten, fan_in is compared with b.  Rates
-    tuned at width b transfer to larger widths (Yang et al. 2022).  Raises ValueError unless b is 1, 2, ....
+    tuned at width b transfer to larger widths (Yang et al. 2022).  Raises ValueError unless b is 1, 2, ... or None.
 
     >>> SpectralMuP(base_width=100).row(Role("weight"), 400, 400, sigma=1.0)
     Row(multiplier=1.0, std=0.05, lr=1.0, draw='normal', adam=0.25)

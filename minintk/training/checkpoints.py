@@ -87,7 +87,7 @@ def _name(thing: Any) -> str:
     bound = []
     for name, a in values.items():
         if is_dataclass(a) and not isinstance(a, type):
-            a = {"": type(a).__qualname__} | {f.name: getattr(a, f.name, None) for f in fields(a)}
+            a = {"class": type(a).__qualname__} | {f.name: getattr(a, f.name, None) for f in fields(a)}
         if isinstance(a, known) or _is_array(a):
             bound.append(f"{name}={identity(a)}")
     return f"{module}:{thing.__qualname__}" + (f"({', '.join(bound)})" if bound else "")

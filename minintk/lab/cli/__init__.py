@@ -33,7 +33,7 @@ def commands() -> Iterator[tuple[str, Any]]:
     for name in ELSEWHERE:
         with suppress(ModuleNotFoundError):
             import_module(name)
-    yield from sorted(COMMANDS.items(), key=lambda item: (*ELSEWHERE, at := item[1][0].__module__).index(at))
+    yield from sorted(COMMANDS.items(), key=lambda item: [item[1][0].__module__ != one for one in ELSEWHERE])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
