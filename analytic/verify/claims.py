@@ -8,6 +8,7 @@ power shifts the local exponent by about c/n.  Every verdict allows a shift of M
     undecided   replaces a pass if `critical` standard errors exceed RESOLUTION, as n^0 might then pass for n^-1/2
 
 By Bonferroni's correction, the probability that a run fails any test by chance is at most FAMILY_WISE_ERROR.
+`critical` is Student's t for a normal quantile z: each width has one degree of freedom less than seeds.
 
 Each row of `verify --mup` is a `Finding`.  An exponent passes if its whole interval, at level CONFIDENCE, is within the
 tolerance of the theory's exponent.  It fails if the whole interval is outside; otherwise, it is undecided.  A mean
@@ -20,6 +21,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Literal
+
+from scipy.special import ndtr, stdtrit
 
 from analytic.verify.problem import ACTIVATIONS, KINKED
 from analytic.verify.scores import LARGEST_Z
@@ -126,12 +129,12 @@ class JudgedClaim:
         return "pass" if room <= RESOLUTION else "undecided"
 
 
-def judge(activation: str, claim: Claim, widths: Sequence[int], values: Sequence[Host], critical: float) -> JudgedClaim:
-    """Fit the exponent of one claim on the wider half of the widths (two or more of them), and judge it."""
+def judge(activation: str, claim: Claim, widths: Sequence[int], values: Sequence[Host], z: float) -> JudgedClaim:
+    """Fit the exponent of one claim on the wider half of the widths (at least two), and judge it.   z : quantile."""
     wider = min(len(widths) // 2, len(widths) - 2)
-    relation, theory = claim.theory(activation)
     fit = power_law(widths[wider:], values[wider:])
-    return JudgedClaim(activation, claim, relation, theory, tuple(widths), tuple(values), fit, critical)
+    critical = -float(stdtrit(sum(len(value) - 1 for value in values[wider:]), ndtr(-z)))
+    return JudgedClaim(activation, claim, *claim.theory(activation), tuple(widths), tuple(values), fit, critical)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from textwrap import fill
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri, stdtrit
 
 from minintk.arrays import Array, Host, to_host
 from minintk.diagnostics.power_laws import Estimate
@@ -27,8 +28,7 @@ from minintk.training.optimizers import Optimizer
 from minintk.training.train import Descent
 from minintk.validate import generator, numbers, whole
 
-RESAMPLES = 1000
-"""Number of bootstrap resamples over seeds."""
+RESAMPLES = 1000  # of the seeds, by bootstrap
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -211,16 +211,13 @@ def _optima(
     """Return the best rate at each width, and its shift per doubling of the width, with 95 % bootstrap intervals."""
     K, _, S = losses.shape
     logs, log_n = _logs(losses), np.log2(np.asarray(widths, dtype=np.float64))
-    log_n -= log_n.mean()
-
-    def best(logs: Host) -> Host:
-        """Return log2 of the best rate at each width.   logs : (K, R, S), log losses by width, rate and seed."""
-        return np.array([_minimum(rates, row) for row in logs.mean(axis=-1)])
-
-    here, draws = best(logs), np.empty((RESAMPLES, K))
+    means, log_n = logs.mean(axis=-1), log_n - log_n.mean()
+    wider = (S / (S - 1)) ** 0.5 * float(stdtrit(S - 1, 0.975) / ndtri(0.975))  # see power_law
+    here, draws = np.array([_minimum(rates, row) for row in means]), np.empty((RESAMPLES, K))
     for d in range(RESAMPLES):
-        chosen = rng.integers(S, size=(K, 1, S))
-        draws[d] = best(np.take_along_axis(logs, np.broadcast_to(chosen, logs.shape), axis=-1))
+        chosen = np.broadcast_to(rng.integers(S, size=(K, 1, S)), logs.shape)
+        drawn = np.take_along_axis(logs, chosen, axis=-1).mean(axis=-1)
+        draws[d] = [_minimum(rates, row) for row in means + wider * (drawn - means)]
     low, high = np.percentile(draws, [2.5, 97.5], axis=0)
     optima = tuple(Estimate(float(2**b), (float(2**p), float(2**q)), 0.95) for b, p, q in zip(here, low, high))
     slopes = np.vstack([here, draws]) @ log_n / (log_n @ log_n)

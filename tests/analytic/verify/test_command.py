@@ -293,6 +293,16 @@ def test_verdicts(activation: str, key: str, exponent: float, verdict: str) -> N
         assert judge(activation, claim, widths, few, critical_z(40)).verdict == "undecided"
 
 
+def test_two_seeds_fail_a_true_claim_no_more_often_than_a_family_wise_error() -> None:
+    """Check 2000 fits of the true exponent: 3 % would fail with a normal quantile instead of that of Student's t."""
+    rng, widths, claim = np.random.default_rng(0), [64, 128, 256, 512, 1024, 2048], CLAIMS[0]
+    found = [judge("relu", claim, widths, [n**-0.5 * np.exp(rng.standard_normal(2)) for n in widths], critical_z(40))
+             for _ in range(2000)]  # fmt: skip
+    assert sum(row.verdict == "fail" for row in found) <= 2
+    normal = [abs(row.fit.exponent + 0.5) > critical_z(40) * row.fit.error + 0.05 for row in found]
+    assert np.mean(normal) > 0.01
+
+
 def test_a_control_that_is_not_rejected_decides_nothing() -> None:
     assert Score("wrong on purpose", 8, 5.0, 3.6, control=True).verdict == "pass"
     assert Score("wrong on purpose", 8, 3.0, 3.6, control=True).verdict == "undecided"
