@@ -287,7 +287,9 @@ def test_verdicts(activation: str, key: str, exponent: float, verdict: str) -> N
     rng = np.random.default_rng(0)
     widths = [64, 128, 256, 512, 1024, 2048]
     values = [n**exponent * np.exp(0.2 * rng.standard_normal(24)) for n in widths]
-    assert judge(activation, claim, widths, values, critical_z(40)).verdict == verdict
+    found = judge(activation, claim, widths, values, critical_z(40))
+    assert found.verdict == verdict
+    assert found.cells[0].startswith("≤") == (activation == "relu" and key == "kernel movement")
     few = [value[:2] for value in values]
     if verdict == "pass":
         assert judge(activation, claim, widths, few, critical_z(40)).verdict == "undecided"
