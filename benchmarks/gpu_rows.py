@@ -28,10 +28,10 @@ into the array that is compared with the reference."""
 class Work:
     """One row: a function to time, and the reference for its result.
 
-    per : the number of units in one run. operations : the number of floating-point operations per unit, counting only
-    matrix products. roundings : the allowed error in units of eps times the reference's largest entry; the error must
-    also be at most a thousandth of that entry. reference : another way to compute the answer, run by NumPy in float64;
-    if it is None, `make` is used.
+    per : the number of SGD steps or calls in one run. operations : the number of floating-point operations per step or
+    call, counting only matrix products. roundings : the allowed error in units of eps times the reference's largest
+    entry; the error must also be at most a thousandth of that entry. reference : another way to compute the answer, run
+    by NumPy in float64; if it is None, `make` is used.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Time four training steps of `gpu.py` in PyTorch on the same GPU, with PyTorch's usual training loop in float32.
+"""Time four of the training rows of `gpu.py` in PyTorch, with PyTorch's usual training loop in float32.
 
 python benchmarks/gpu_torch.py        in an environment with PyTorch; prints milliseconds per step
 """

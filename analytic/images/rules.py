@@ -133,7 +133,7 @@ def is_nonlinear(program: Program) -> bool:
 
 
 def has_masks(program: Program) -> bool:
-    """Return True if masks make K(x, x) of an example with itself differ from K with an equal example."""
+    """Return True if Dropout makes an example's kernel with itself differ from that with an equal example."""
     return any(isinstance(step, Masks) for step in all_steps(program))
 
 
