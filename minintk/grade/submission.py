@@ -221,7 +221,7 @@ class Submission(AbstractContextManager["Submission"]):
         finally:
             done.set()
             watcher.join()
-        if process.poll() is not None:  # the process ended while it answered, so the next call starts another
+        if process.poll() is not None and "home" not in (asked or {}):  # it ended, so the next call starts another
             self.close()
         return reply
 

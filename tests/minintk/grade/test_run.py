@@ -21,6 +21,7 @@ from minintk.grade import (
     load,
     record,
     submission,
+    worker,
 )
 from minintk.grade.submission import GraderError
 from minintk.lab import cli
@@ -189,3 +190,20 @@ def test_a_message_of_a_submission_is_cut(tiny: Assignment, tmp_path: Path) -> N
     found = graded(tiny, tmp_path, text).exercises[0]
     assert "ValueError: long long" in found.text
     assert all(len(str(said)) < 3000 for _, said in found.failures)
+
+
+def test_a_file_that_does_not_load_says_so_on_a_busy_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first reply is read only after the process has ended; the second reply is then still in the pipe."""
+
+    def late(stream: Any) -> Any:
+        time.sleep(1.5)
+        return receive(stream)
+
+    receive = worker.receive
+    monkeypatch.setattr(worker, "receive", late)
+    (path := tmp_path / "eve.py").write_text("1 +")
+    with (
+        submission.Submission(path, isolated=True) as eve,
+        pytest.raises(submission.SubmissionError, match="does not load: SyntaxError"),
+    ):
+        eve.call("f")
