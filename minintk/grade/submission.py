@@ -117,6 +117,8 @@ class Submission(AbstractContextManager["Submission"]):
             worker.tree_of(asked)
         except TypeError as error:
             raise GraderError(f"a case expects what can be passed to another process: {error}") from error
+        if self._process is not None and self._process.poll() is not None:
+            self.close()  # it ended after its last answer
         if not self.broken and self._process is None and self._module is None:
             self._start()
         if self.broken:
@@ -221,8 +223,6 @@ class Submission(AbstractContextManager["Submission"]):
         finally:
             done.set()
             watcher.join()
-        if process.poll() is not None and "home" not in (asked or {}):  # it ended, so the next call starts another
-            self.close()
         return reply
 
 
